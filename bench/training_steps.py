@@ -12,7 +12,6 @@ from typing import Any
 import steady_models
 import torch
 
-Function = Callable[..., Any]
 Compile = Callable[[Any], Any]
 STEPS = 3  # that are compared
 

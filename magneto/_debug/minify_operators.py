@@ -148,13 +148,12 @@ def reduce(case: OperatorCase, graph: Any, inputs: Sequence[torch.Tensor]) -> tu
 
 
 def inputs_of_backward(graph: Any, forward: Any, inputs: list[Any], places: list[tuple[bool, int]]) -> list[Any]:
-    """What the forward's operators save for a backward, and random tangents. `places`: of what is saved: whether it is
-    an input, and its position among the inputs or the results."""
-    with torch.random.fork_rng(devices=[]):
-        try:
-            results = _C.compute_operators(forward, [x.detach().clone() for x in inputs], False, None)
-        except Exception:  # the program's own: it meets it in a moment
-            return random_inputs(graph)
+    """What the forward's operators, none of which draws, save for a backward, and random tangents. `places`: of what is
+    saved: whether it is an input, and its position among the inputs or the results."""
+    try:
+        results = _C.compute_operators(forward, [x.detach().clone() for x in inputs], False, None)
+    except Exception:  # the program's own: it meets it in a moment
+        return random_inputs(graph)
     saved = [(inputs[at].detach() if is_input else results[at]) for is_input, at in places]
     return [*saved, *random_inputs(graph)[len(saved) :]]
 

@@ -9,6 +9,7 @@
 #include "graph/aliases.h"
 #include "graph/literal.h"
 #include "graph/operator_calls.h"
+#include "graph/results_of_call.h"
 #include "graph/text.h"
 #include "graph/torch_values.h"
 #include "python/errors.h"
@@ -118,17 +119,10 @@ class Decomposition {
     }
     check(node);
     size_t next = 0;
-    const auto take = [&](const at::Tensor& tensor) {
+    graph::for_each_tensor(stack, [&](const at::Tensor& tensor) {
       const ValueId id = node.results.at(next++);
       if (id != kNoValue) stand_ins_[id] = tensor;
-    };
-    for (const c10::IValue& value : stack) {
-      if (value.isTensor()) {
-        take(value.toTensor());
-      } else if (value.isTensorList()) {
-        for (const at::Tensor& tensor : value.toTensorVector()) take(tensor);
-      }
-    }
+    });
   }
 
   // -- by a function

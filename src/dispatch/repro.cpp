@@ -78,7 +78,7 @@ void try_graph(const Context& context, const compiler::Request& request) {
   if (!request.joint) return;
   const graph::Graph forward = runtime::forward_of(request.graph, *request.joint);
   try_operators(forward, request.inputs, request.place);
-  // The tools run the forward for it: a program's own generator must not move.
+  // The tools run the forward for it, and no generator may move: where one draws, its backward gets random values.
   const bool draws = std::ranges::any_of(runtime::generators_of(request.graph), &at::Generator::defined);
   for (const auto& backward : request.joint->backwards) {
     const Ref saved = draws ? Ref::borrow(Py_None) : saved_of(forward, request.inputs, backward);

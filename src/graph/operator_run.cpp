@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "graph/literal.h"
+#include "graph/results_of_call.h"
 
 namespace magneto::graph {
 
@@ -44,17 +45,10 @@ void OperatorRun::call(const AtenNode& node) {
   for (size_t i = 0; i < node.args.size(); ++i) stack.push_back(argument(node, i));
   node.op.callBoxed(stack);
   size_t next = 0;
-  const auto take = [&](const at::Tensor& tensor) {
+  for_each_tensor(stack, [&](const at::Tensor& tensor) {
     const ValueId id = node.results.at(next++);
     if (id != kNoValue) tensors_[id] = tensor;
-  };
-  for (const c10::IValue& value : stack) {
-    if (value.isTensor()) {
-      take(value.toTensor());
-    } else if (value.isTensorList()) {
-      for (const at::Tensor& tensor : value.toTensorVector()) take(tensor);
-    }
-  }
+  });
 }
 
 std::vector<at::Tensor> OperatorRun::run(const std::vector<at::Tensor>& inputs) {

@@ -1,4 +1,4 @@
-// In which order a graph's operators are lowered: as they stand, but for numbers that only the data says.
+// In which order a graph's operators are lowered: as they stand, but for data-dependent numbers.
 #pragma once
 
 #include <vector>

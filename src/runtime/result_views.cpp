@@ -7,6 +7,8 @@
 #include <map>
 #include <set>
 
+#include "graph/results_of_call.h"
+
 namespace magneto::runtime {
 
 using graph::ValueId;
@@ -110,17 +112,10 @@ void ResultViews::make(const at::Tensor* const* inputs, const at::Tensor* comput
     const at::AutoGradMode mode(step.with_grad);
     run_view(step.node, step.by_tensor, stack);
     size_t next = 0;
-    const auto take = [&](const at::Tensor& tensor) {
+    graph::for_each_tensor(stack, [&](const at::Tensor& tensor) {
       const int32_t place = step.results[next++];
       if (place >= 0) made[static_cast<size_t>(place) - input_count_ - computed_count_] = tensor;
-    };
-    for (const c10::IValue& value : stack) {
-      if (value.isTensor()) {
-        take(value.toTensor());
-      } else if (value.isTensorList()) {
-        for (const at::Tensor& tensor : value.toTensorVector()) take(tensor);
-      }
-    }
+    });
   }
   for (size_t i = 0; i < outputs_.size(); ++i) results[i] = tensor_at(outputs_[i]);
 }

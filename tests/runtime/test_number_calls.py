@@ -1,4 +1,4 @@
-"""Floats that only the data says, and what Python computes of them: made in planned memory, with Python's own results."""
+"""Data-dependent floats, and what Python computes of them: made in planned memory, with Python's own results."""
 
 from __future__ import annotations
 

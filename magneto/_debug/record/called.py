@@ -26,23 +26,36 @@ def is_the_program_s(code: types.CodeType) -> bool:
 
 def arguments_of(frame: types.FrameType) -> tuple[Any, ...]:
     """The values of a function's parameters, where its frame begins."""
-    code = frame.f_code
-    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
     values = frame.f_locals
-    return tuple(values[name] for name in code.co_varnames[:count])
+    return tuple(values[name] for name in parameters_of(frame.f_code))
+
+
+def parameters_of(code: types.CodeType) -> tuple[str, ...]:
+    """The names of a function's parameters, `*args` and `**kwargs` the last."""
+    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
+    return code.co_varnames[:count]
+
+
+def made_record(function: types.FunctionType, arguments: tuple[Any, ...], options: dict[str, Any]) -> container.Record:
+    """The record of a call that has not failed, as it would be read from its file.
+
+    Raises:
+        record.Refused: Something can't be recorded.
+    """
+    with record._deep_recursion():
+        made = record.record_of(function, arguments, options, own=True)
+    made.data["failure"] = {"type": "", "text": ""}
+    return container.from_bytes(container.to_bytes(made))
 
 
 def record_of(
     function: types.FunctionType, arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> container.Record | None:
-    """The record of a call; None: something can't be recorded."""
+    """The same; None: something can't be recorded."""
     try:
-        with record._deep_recursion():
-            made = record.record_of(function, arguments, options, own=True)
+        return made_record(function, arguments, options)
     except Exception:
         return None
-    made.data["failure"] = {"type": "", "text": ""}
-    return container.from_bytes(container.to_bytes(made))
 
 
 class _Done(BaseException):

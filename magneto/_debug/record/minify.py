@@ -425,16 +425,11 @@ def record_call(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> co
         raise exc.InvalidValue(f"minify takes a function, a method or a module, not {type(fn).__name__}")
     bound = inspect.Signature.from_callable(function, follow_wrapped=False).bind(*args, **kwargs)
     bound.apply_defaults()
-    code = function.__code__
-    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
-    given = tuple(bound.arguments[name] for name in code.co_varnames[:count])
+    given = tuple(bound.arguments[name] for name in called.parameters_of(function.__code__))
     try:
-        with record._deep_recursion():
-            made = record.record_of(function, given, dict(options), own=True)
+        return called.made_record(function, given, dict(options))
     except record.Refused as refused:
         raise exc.InvalidRecord(f"The call can't be recorded: {refused}. Make that where it is used.") from None
-    made.data["failure"] = {"type": "", "text": ""}
-    return container.from_bytes(container.to_bytes(made))
 
 
 def main(arguments: list[str]) -> int:

@@ -1,4 +1,4 @@
-// Numbers that only the data says, and what Python computes of them: the step of an optimizer and its bias corrections.
+// Data-dependent numbers, and what Python computes of them: the step of an optimizer and its bias corrections.
 // An optimizer has some for each weight, so none of them may cost what a call of an operator does.
 #pragma once
 
