@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -184,6 +186,39 @@ def test_compiles_show_how_far_they_are_in_notebooks(notebook: list[str]) -> Non
             magneto.compile(model)(torch.ones(2, 8))
     assert len(notebook) > 1 and notebook[0].startswith("magneto: ") and notebook[-1] == "", notebook
     assert _progress._cell is None
+
+
+@pytest.mark.threads
+def test_only_the_thread_that_compiles_shows_its_line(notebook: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line of a compile lies on its thread's stack: another thread that drew it would write where it was."""
+    threads: set[str] = set()
+    is_notebook = _progress._is_notebook
+    monkeypatch.setattr(
+        _progress, "_is_notebook", lambda: threads.add(threading.current_thread().name) or is_notebook()
+    )
+    first_compiles, second_is_done = threading.Event(), threading.Event()
+
+    def waits(module: Any, inputs: Any) -> Any:
+        first_compiles.set()
+        assert second_is_done.wait(60)
+        return module
+
+    def compile_second() -> None:
+        assert first_compiles.wait(60)
+        time.sleep(0.2)  # a line is drawn anew after 0.1 s
+        try:
+            magneto.compile(lambda x: x.sin() * 3)(X)
+        finally:
+            second_is_done.set()
+
+    with magneto.config.patch(progress_seconds=0, disk_cache=False):
+        second = threading.Thread(target=compile_second, name="second")
+        second.start()
+        first = threading.Thread(target=lambda: magneto.compile(lambda x: x + 1, backend=waits)(X), name="first")
+        first.start()
+        first.join()
+        second.join()
+    assert threads == {"first"}, notebook
 
 
 def test_no_progress_where_nobody_watches(capfd: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,11 @@ namespace {
 constexpr std::chrono::milliseconds kBetween{100};
 constexpr size_t kBar = 20;
 
-Progress* shown = nullptr;
+/// One line serves all threads: the first compile that takes long. Other threads compare this pointer alone, since the
+/// compile may end while they wait for the GIL.
+const Progress* shown = nullptr;
+/// That compile, where it is this thread's.
+thread_local Progress* own = nullptr;
 
 bool is_terminal() {
   const char* kind = getenv("TERM");
@@ -48,23 +52,23 @@ bool show_in_notebook(const std::string& line) {
 }  // namespace
 
 Progress::Progress(std::string what) : what_(std::move(what)), begin_(Clock::now()), drawn_(begin_ - kBetween) {
-  if (!shown && settings().progress_seconds >= 0) shown = this;
+  if (!shown && settings().progress_seconds >= 0) shown = own = this;
 }
 
 Progress::~Progress() {
   if (shown != this) return;
-  shown = nullptr;
+  shown = own = nullptr;
   if (!is_drawn_) return;
   in_notebook_ ? (void)show_in_notebook("") : write_all("\r\033[K");
 }
 
 void Progress::tick(const char* stage, size_t done, size_t total) {
-  if (!shown) return;
-  if (stage) shown->stage_ = stage;
+  if (!own) return;
+  if (stage) own->stage_ = stage;
   const Clock::time_point now = Clock::now();
-  if (now - shown->begin_ < std::chrono::seconds(settings().progress_seconds) || now - shown->drawn_ < kBetween) return;
-  shown->drawn_ = now;
-  shown->draw(now, done, total);
+  if (now - own->begin_ < std::chrono::seconds(settings().progress_seconds) || now - own->drawn_ < kBetween) return;
+  own->drawn_ = now;
+  own->draw(now, done, total);
 }
 
 void Progress::draw(Clock::time_point now, size_t done, size_t total) {

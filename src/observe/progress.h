@@ -17,7 +17,8 @@ class Progress {
   ~Progress();
   Progress(const Progress&) = delete;
 
-  /// The compile is in that stage (null: in the one that it was in), of which `done` of `total` parts are done.
+  /// This thread's compile is in that stage (null: in the one that it was in), of which `done` of `total` parts are
+  /// done.
   static void tick(const char* stage, size_t done = 0, size_t total = 0);
 
  private:
