@@ -63,7 +63,10 @@ def with_backend(name: str) -> Callable[[], Any]:
 
 
 def traced() -> Any:
-    (handler,) = [one for one in trace_log.handlers if isinstance(one, LazyTraceHandler)]
+    # PyTorch's own goes where something was told in this process before.
+    if not any(isinstance(one, LazyTraceHandler) for one in trace_log.handlers):
+        trace_log.addHandler(LazyTraceHandler(None))
+    handler = next(one for one in trace_log.handlers if isinstance(one, LazyTraceHandler))
     trace_log.setLevel(logging.DEBUG)
     _trace._muted = False  # as a child's is
     handler.root_dir = str(Path(magneto.config.debug_dir) / "trace")
