@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import distributed
 from torch._guards import CompileContext, CompileId, compile_context
-from torch._logging._internal import LazyTraceHandler, trace_log
+from torch._logging._internal import LazyTraceHandler, TorchLogsFormatter, trace_log
 from torch._logging.structured import intern_string
 
 from magneto import _C, _graph_text, _guard_tree
@@ -41,14 +41,14 @@ def enabled() -> bool:
     """TORCH_TRACE is set. Without it PyTorch's handler is there, but has nowhere to write."""
     if _muted:
         return False
-    handlers = [
-        handler
-        for handler in trace_log.handlers
-        if isinstance(handler, LazyTraceHandler) and handler.root_dir is not None
-    ]
+    handlers = [handler for handler in _handlers() if handler.root_dir is not None]
     for handler in handlers:
         _guard(handler)
     return bool(handlers)
+
+
+def _handlers() -> list[LazyTraceHandler]:
+    return [handler for handler in trace_log.handlers if isinstance(handler, LazyTraceHandler)]
 
 
 def _guard(handler: LazyTraceHandler) -> None:
@@ -94,6 +94,19 @@ def mute() -> None:
     _muted = True
 
 
+def write_to(folder: str) -> None:
+    """The log of this process lies in that folder, in a muted child, too."""
+    global _muted
+    if not _handlers():  # PyTorch's own goes when it has a record and nowhere to write
+        handler = LazyTraceHandler(None)
+        handler.setFormatter(TorchLogsFormatter(trace=True))
+        trace_log.addHandler(handler)
+    for handler in _handlers():
+        handler.root_dir = folder
+    trace_log.setLevel(logging.DEBUG)
+    _muted = False
+
+
 def in_compile(compile_id: Id) -> AbstractContextManager[Any]:
     """What is logged meanwhile is of that compile."""
     context = CompileContext(CompileId(frame_id=compile_id[0], frame_compile_id=compile_id[1]))
@@ -131,7 +144,7 @@ def _frame(file: str, line: int, function: str) -> dict[str, Any]:
 
 @functools.cache
 def _finish_at_exit() -> None:
-    atexit.register(_finish)
+    atexit.register(finish)
     os.register_at_fork(after_in_child=_forget)
 
 
@@ -249,7 +262,7 @@ def _write_soon() -> None:
     write_texts()
 
 
-def _finish() -> None:
+def finish() -> None:
     """The program ends: what has been put off, and how long the steps of its graphs took."""
     with _writing:
         write_texts()

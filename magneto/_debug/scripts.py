@@ -30,14 +30,16 @@ FEW = 16
 def folder(name: str = "minifier") -> Path:
     """Where scripts go: `torchdynamo_debug/run_<time>-pid_<pid>/minifier` below `debug_dir`, or the current folder.
 
-    Where that can't be, below the system's folder for temporary files, which is said. Raises OSError."""
+    Where that can't be, the same below a folder of its own in the system's for temporary files, which is said. Raises
+    OSError."""
     root = Path(config.debug_dir or os.getcwd())
-    path = root / "torchdynamo_debug" / _run_name() / name
+    below = Path("torchdynamo_debug", _run_name(), name)
+    path = root / below
     try:
         path.mkdir(parents=True, exist_ok=True)
         _need_room(path)
     except OSError as error:
-        path = _substitute(root, error) / name
+        path = _substitute(root, error) / below
         path.mkdir(parents=True, exist_ok=True)
     return path
 

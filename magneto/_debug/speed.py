@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import operator
 import re
 import tempfile
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch._logging._internal import LazyTraceHandler, trace_log
 
 from magneto import _C, _trace, config
 from magneto._debug import children, devices, same
@@ -59,14 +57,10 @@ def report(run: Callable[[], Any], eagerly: Callable[[], Any], seconds: float) -
 def _traced(run: Callable[[], Any], folder: str) -> dict[str, Any]:
     """What the GPUs say of their memory; the log is in the folder."""
     devices.watch()
-    for handler in trace_log.handlers:
-        if isinstance(handler, LazyTraceHandler):
-            handler.root_dir = folder
-    trace_log.setLevel(logging.DEBUG)
-    _trace._muted = False
+    _trace.write_to(folder)
     with config.patch(disk_cache=False, repro_after=""):
         run()
-    _trace._finish()
+    _trace.finish()
     return {**devices.peaks(), "snapshot": devices.snapshot()} if devices.peaks() else {}
 
 

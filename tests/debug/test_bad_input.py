@@ -19,11 +19,10 @@ from typing import Any
 import fresh
 import pytest
 import torch
-from torch._logging._internal import LazyTraceHandler, trace_log
 
 import magneto
 from magneto import _testing, _trace
-from magneto._debug import children
+from magneto._debug import children, scripts
 from magneto._debug.record import container, replay
 
 
@@ -63,13 +62,7 @@ def with_backend(name: str) -> Callable[[], Any]:
 
 
 def traced() -> Any:
-    # PyTorch's own goes where something was told in this process before.
-    if not any(isinstance(one, LazyTraceHandler) for one in trace_log.handlers):
-        trace_log.addHandler(LazyTraceHandler(None))
-    handler = next(one for one in trace_log.handlers if isinstance(one, LazyTraceHandler))
-    trace_log.setLevel(logging.DEBUG)
-    _trace._muted = False  # as a child's is
-    handler.root_dir = str(Path(magneto.config.debug_dir) / "trace")
+    _trace.write_to(str(Path(magneto.config.debug_dir) / "trace"))
     return is_as_eager(magneto.compile(f)(*given()))
 
 
@@ -152,6 +145,18 @@ def test_nothing_is_lost(name: str, make_bad: Callable[[Path], None], tmp_path: 
     sentences = [line for line in (said + ends).splitlines() if reason in line]
     assert 1 <= len(sentences) <= (3 if full else 1), said
     assert all("Set " in line or "set " in line for line in sentences)
+
+
+def test_folders_of_runs_lie_alike_where_the_usual_place_is_no_folder(tmp_path: Path) -> None:
+    """Tools look for what a child wrote in the folders beside: not in all of the system's for temporary files."""
+
+    def folder() -> list[str]:
+        a_file_where_a_folder_should_be(tmp_path)
+        return list(scripts.folder().parts[-4:])
+
+    root, *below = children.run(folder, 60).result
+    assert root.startswith("magneto-")
+    assert below[0] == "torchdynamo_debug" and below[1].startswith("run_") and below[2] == "minifier"
 
 
 # -- records that are damaged

@@ -12,6 +12,7 @@ import fresh
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._logging._internal import trace_log
 
 import magneto
 from magneto import _C, _testing
@@ -324,6 +325,18 @@ def test_what_is_slower_than_eager() -> None:
     want = "f: kernel tanh+add takes 300.0 us, eager 200.0 us: aten.tanh.default(%0), aten.add.Scalar(%1, 1, 1)"
     assert slower(slow, fast) == [want]
     assert slower(fast, slow) == ["f: kernel exp takes 300.0 us, eager 100.0 us: aten.exp.default(%2)"]
+
+
+def test_speed_is_compared_where_pytorch_has_dropped_its_trace_handler() -> None:
+    """It goes at the first record of anybody's, where TORCH_TRACE is not set."""
+    compiled, x = magneto.compile(lambda x: (x.sin() @ x).relu()), torch.ones(8, 8)
+    handlers = list(trace_log.handlers)
+    trace_log.handlers.clear()
+    try:
+        found = speed.report(lambda: compiled(x), lambda: None, 60)
+    finally:
+        trace_log.handlers[:] = handlers
+    assert len(found["memory"]) == 1 and len(found["unjudged"]) == 1, found
 
 
 def test_memory_beside_eager_s() -> None:
