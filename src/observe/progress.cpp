@@ -20,11 +20,10 @@ namespace {
 constexpr std::chrono::milliseconds kBetween{100};
 constexpr size_t kBar = 20;
 
-/// One line serves all threads: the first compile that takes long. Other threads compare this pointer alone, since the
-/// compile may end while they wait for the GIL.
-const Progress* shown = nullptr;
-/// That compile, where it is this thread's.
-thread_local Progress* own = nullptr;
+/// There is one line: a thread's compile has it, until it ends.
+bool taken = false;
+/// The compile that has it, for its own thread alone: drawing may wait for the GIL, and another thread's would end.
+thread_local Progress* shown = nullptr;
 
 bool is_terminal() {
   const char* kind = getenv("TERM");
@@ -52,23 +51,26 @@ bool show_in_notebook(const std::string& line) {
 }  // namespace
 
 Progress::Progress(std::string what) : what_(std::move(what)), begin_(Clock::now()), drawn_(begin_ - kBetween) {
-  if (!shown && settings().progress_seconds >= 0) shown = own = this;
+  if (taken || settings().progress_seconds < 0) return;
+  taken = true;
+  shown = this;
 }
 
 Progress::~Progress() {
   if (shown != this) return;
-  shown = own = nullptr;
+  shown = nullptr;
+  taken = false;
   if (!is_drawn_) return;
   in_notebook_ ? (void)show_in_notebook("") : write_all("\r\033[K");
 }
 
 void Progress::tick(const char* stage, size_t done, size_t total) {
-  if (!own) return;
-  if (stage) own->stage_ = stage;
+  if (!shown) return;
+  if (stage) shown->stage_ = stage;
   const Clock::time_point now = Clock::now();
-  if (now - own->begin_ < std::chrono::seconds(settings().progress_seconds) || now - own->drawn_ < kBetween) return;
-  own->drawn_ = now;
-  own->draw(now, done, total);
+  if (now - shown->begin_ < std::chrono::seconds(settings().progress_seconds) || now - shown->drawn_ < kBetween) return;
+  shown->drawn_ = now;
+  shown->draw(now, done, total);
 }
 
 void Progress::draw(Clock::time_point now, size_t done, size_t total) {
