@@ -24,7 +24,7 @@ def test_the_table_has_all_faults() -> None:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    server = Server([str(ROOT), str(ROOT / "tests"), str(ROOT / "tests/language")], ["guard_fault_runs"])
+    server = Server([str(ROOT / "tests"), str(ROOT / "tests/language")], ["guard_fault_runs"])
     yield server
     server.close()
 
