@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
 
 # A folder for each pair: CMake's cache names its Python and its PyTorch. It lies where `build` lies: ccache knows files by
-# paths that are relative to such a folder.
+# paths that are relative to such a folder, and the compiler by its name: the one that CMake takes where nobody says.
 build_one() {
   local python=$1 jobs=$2 release tag folder made
   read -r tag release < <("$python" -c 'import importlib.metadata as m, sys
@@ -19,7 +19,7 @@ print("cp%d%d" % sys.version_info[:2], m.version("torch").partition("+")[0])')
   made=$folder/made
   mkdir -p dist "$made"
   rm -f "$made"/*
-  PATH=$PATH:$(dirname "$python") CMAKE_BUILD_PARALLEL_LEVEL=$jobs \
+  PATH=$PATH:$(dirname "$python") CXX=${CXX:-c++} CMAKE_BUILD_PARALLEL_LEVEL=$jobs \
     "$python" -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation \
     --config-settings=build-dir="$folder" -w "$made" .
   "$python" -P tools/name_wheel.py "$made"/magneto-*.whl "$release" dist
