@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import fresh
 import pytest
@@ -96,6 +98,49 @@ def test_signal_handler_while_capturing(alarm: None) -> None:
     assert seen == [6.0]
 
 
+def under_vmap(x: torch.Tensor, turns: int) -> torch.Tensor:
+    return torch.func.vmap(lambda row: long_program(row * 2, turns))(x)
+
+
+def under_grad(x: torch.Tensor, turns: int) -> torch.Tensor:
+    return torch.func.grad(lambda x: long_program(x * x, turns).sum())(x)
+
+
+def under_no_grad(x: torch.Tensor, turns: int) -> torch.Tensor:
+    with torch.no_grad():
+        return long_program(x * 2, turns)
+
+
+def under_a_mode(x: torch.Tensor, turns: int) -> torch.Tensor:
+    with torch.device("cpu"):
+        return long_program(x * 2, turns)
+
+
+@pytest.mark.parametrize("program", [long_program, under_vmap, under_grad, under_no_grad, under_a_mode])
+def test_signal_handler_that_compiles_while_another_program_is_captured(program: Any, alarm: None) -> None:
+    """It finds the thread as the capture found it: no transforms, modes and states of the program that is captured."""
+    seen = []
+
+    def scale(weight: torch.Tensor) -> torch.Tensor:
+        return torch.func.vmap(lambda row: row * weight)(torch.ones(3, 2))
+
+    inner = magneto.compile(scale, fullgraph=True)
+
+    def handler(number: int, frame: object) -> None:
+        weight = torch.full((2,), 3.0, requires_grad=True)
+        inner(weight).sum().backward()
+        seen.append(weight.grad.tolist() if weight.grad is not None else None)
+
+    signal.signal(signal.SIGALRM, handler)
+    compiled = magneto.compile(program, backend="eager", fullgraph=True)
+    x = torch.ones(3, 2)
+    signal.setitimer(signal.ITIMER_REAL, 0.02)
+    result = compiled(x, 300_000)
+    assert seen == [[3.0, 3.0]]
+    assert torch.equal(result, program(x, 300_000))
+    assert magneto.stats()["fallbacks"] == {}
+
+
 def test_state_that_a_signal_handler_changes_while_it_is_captured(alarm: None) -> None:
     """The capture's own guards fail at its end: it is captured again with what is there now."""
     state = {"scale": 2}
@@ -113,6 +158,63 @@ def test_state_that_a_signal_handler_changes_while_it_is_captured(alarm: None) -
     x = torch.ones(2)
     compiled(x, 300_000)
     assert torch.equal(compiled(x, 10), program(x, 10))
+
+
+def test_garbage_of_the_program_that_is_collected_with_a_captures() -> None:
+    """A capture that leaves cycles collects them: finalisers of the program's own garbage compute, and compile, for real."""
+    seen = []
+
+    class Garbage:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            doubled = magneto.compile(lambda x: x * 2, fullgraph=True)
+            seen.append(float(doubled(torch.ones(2)).sum()))
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        cycle = [x * 2]
+        cycle.append(cycle)
+        return cycle[0] + 1
+
+    gc.collect()
+    gc.disable()
+    try:
+        Garbage()
+        assert torch.equal(magneto.compile(program, fullgraph=True)(torch.ones(2)), torch.full((2,), 3.0))
+        assert seen == [4.0]
+    finally:
+        gc.enable()
+
+
+COMPILES_IN_THE_COLLECTOR = """
+import gc, torch, magneto
+from magneto import _C
+
+def compile_new(number):
+    scope = {}
+    exec(f"def f{number}(x): return x + {number}", scope)
+    magneto.compile(scope[f"f{number}"], backend="eager")(torch.ones(2))
+
+def collected(phase, info):
+    gc.callbacks.clear()
+    for number in range(60):
+        compile_new(number)
+
+for number in range(40):
+    compile_new(1000 + number)
+for rows in (_C.history, _C.compile_times):
+    gc.callbacks.append(collected)
+    gc.set_threshold(1)
+    before = rows()
+    gc.set_threshold(700)
+    assert not gc.callbacks and len(rows()) >= len(before) > 3, rows
+"""
+
+
+def test_tables_that_grow_while_they_are_read() -> None:
+    """Freed memory is filled, so that reading it shows."""
+    fresh.python("-c", COMPILES_IN_THE_COLLECTOR, env={**os.environ, "MALLOC_PERTURB_": "165"}, check=True, whole=True)
 
 
 def test_object_with_a_finaliser() -> None:

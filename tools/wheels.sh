@@ -25,25 +25,32 @@ print("cp%d%d" % sys.version_info[:2], m.version("torch").partition("+")[0])')
   "$python" -P tools/name_wheel.py "$made"/magneto-*.whl "$release" dist
 }
 
-# The interpreters to build for, a line each.
-pythons() {
-  local minor python
-  if [[ -n ${PYTHONS:-} ]]; then
-    printf '%s\n' $PYTHONS
-    return
-  fi
-  for minor in $(tools/setup.sh minors); do
-    # With headers and venv, and with a GIL. A shim of pyenv runs only what is chosen; its folder has all versions.
-    for python in $(type -ap "python3.$minor") "${PYENV_ROOT:-$HOME/.pyenv}/versions/3.$minor".*/bin/"python3.$minor"; do
-      "$python" - << 'PY' 2> /dev/null || continue
+# Whether a Python can be built for: it runs, with headers and venv, and with a GIL.
+can_build() {
+  "$1" - << 'PY' 2> /dev/null
 import ensurepip, os, sysconfig, venv
 assert os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
 assert not sysconfig.get_config_var("Py_GIL_DISABLED")
 PY
-      echo "$python"
-      break
-    done
+}
+
+# The first `python3.N` that can be built for. A shim of pyenv runs only what is chosen; its folder has all versions.
+find_python() {
+  local python
+  for python in $(type -ap "$1") "${PYENV_ROOT:-$HOME/.pyenv}/versions/${1#python}".*/bin/"$1"; do
+    can_build "$python" && { echo "$python"; return; }
   done
+  return 1
+}
+
+# The interpreters to build for, a line each.
+pythons() {
+  local minor python
+  for python in ${PYTHONS:-}; do
+    find_python "$python" || { echo "error: $python is no CPython with headers and venv (PYTHONS)" >&2; exit 1; }
+  done
+  [[ -z ${PYTHONS:-} ]] || return 0
+  for minor in $(tools/setup.sh minors); do find_python "python3.$minor" || true; done
 }
 
 # The releases of PyTorch to build for with an interpreter, oldest first.
@@ -57,9 +64,10 @@ releases() {
 }
 
 build_all() {
-  local jobs=$1 python release venv minor failed=0
+  local jobs=$1 pythons python release venv minor failed=0
   local -a lines=() found
-  mapfile -t found < <(pythons)
+  pythons=$(pythons) || exit 1
+  mapfile -t found < <(printf '%s' "$pythons")
   [[ ${#found[@]} != 0 ]] || { echo "error: no CPython here that Magneto supports and that has headers and venv" >&2; exit 1; }
   for python in "${found[@]}"; do
     minor=$("$python" -c 'import sys; print("3.%d" % sys.version_info.minor)')

@@ -1,6 +1,7 @@
 // A capture's life: its start, its end, and the frames that C code calls back in between.
 #include "capture/capture.h"
 
+#include <ATen/FuncTorchTLS.h>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/autocast_mode.h>
@@ -32,7 +33,6 @@
 #include "capture/world/containers.h"
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
-#include "fake/dispatch_key.h"
 #include "graph/aliases.h"
 #include "graph/integers.h"
 #include "graph/orphans.h"
@@ -78,8 +78,8 @@ int autocast_nesting() {
 /// The thread's state that interpreted code may change; put back when the capture ends, however it ends.
 struct Capture::ThreadState {
   size_t transforms = transform_depth();
-  bool grad_mode = at::GradMode::is_enabled();
-  bool forward_grad_mode = c10::AutogradState::get_tls_state().get_fw_grad_mode();
+  c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+  c10::AutogradState autograd = c10::AutogradState::get_tls_state();
   bool autocast_cpu = at::autocast::is_autocast_enabled(at::kCPU);
   bool autocast_cuda = at::autocast::is_autocast_enabled(at::kCUDA);
   at::ScalarType cpu_dtype = at::autocast::get_autocast_dtype(at::kCPU);
@@ -97,8 +97,8 @@ struct Capture::ThreadState {
   ~ThreadState() {
     leave_transforms(transforms);
     if (!no_saved_hooks) at::SavedTensorDefaultHooks::enable();
-    at::GradMode::set_enabled(grad_mode);
-    c10::AutogradState::get_tls_state().set_fw_grad_mode(forward_grad_mode);
+    at::GradMode::set_enabled(autograd.get_grad_mode());
+    c10::AutogradState::get_tls_state().set_fw_grad_mode(autograd.get_fw_grad_mode());
     if (at::autocast::is_autocast_enabled(at::kCPU) != autocast_cpu)
       at::autocast::set_autocast_enabled(at::kCPU, autocast_cpu);
     if (at::autocast::is_autocast_enabled(at::kCUDA) != autocast_cuda)
@@ -118,9 +118,11 @@ struct Capture::ThreadState {
 namespace {
 
 /// Fresh objects of a capture that refer to each other in a circle hold fakes until they are collected. Nothing was
-/// collected meanwhile, so that they are in the youngest generation.
+/// collected meanwhile, so that they are in the youngest generation. The program's garbage goes with them, and what it
+/// runs at its end: that is none of the capture's.
 void collect_cycles() {
-  SavedError saved;
+  const SavedError saved;
+  const fake::Session::Aside aside;
   static constinit Imported collect("gc", "collect");
   Ref youngest = Ref::steal(PyLong_FromLong(0));
   Ref count = Ref::steal(PyObject_CallOneArg(collect.get(), youngest.get()));
@@ -279,26 +281,36 @@ Trace Capture::run() {
 
 // -- what comes from outside while a capture runs ---------------------------------------------------------------------
 
-/// While alive, this thread runs as if there were no capture: for code that interrupts it (signal handlers).
+/// While alive, this thread runs as if there were no capture: for code that interrupts it (signal handlers). It may
+/// capture itself.
 class Capture::Suspended {
  public:
-  explicit Suspended(Capture& capture) : capture_(capture), hook_(run_frame_plainly) {
+  explicit Suspended(Capture& capture)
+      : capture_(capture), keys_(capture.thread_state_->keys), hook_(run_frame_plainly) {
+    const ThreadState& before = *capture.thread_state_;
     current_capture = nullptr;
-    fake::include_keys(false);
-    at::SavedTensorDefaultHooks::set_tracing(capture.thread_state_->deferring);
-    at::GradMode::set_enabled(capture.thread_state_->grad_mode);
+    if (before.transforms == 0) std::swap(transforms_, at::functorch::functorchTLSAccessor());
+    at::impl::PythonTorchFunctionTLS::set_state(before.torch_function);
+    at::SavedTensorDefaultHooks::set_tracing(before.deferring);
+    c10::AutogradState::set_tls_state(before.autograd);
   }
   ~Suspended() {
-    at::GradMode::set_enabled(grad_mode_);
+    c10::AutogradState::set_tls_state(autograd_);
     at::SavedTensorDefaultHooks::set_tracing(true);
-    fake::include_keys(true);
+    at::impl::PythonTorchFunctionTLS::set_state(torch_function_);
+    if (capture_.thread_state_->transforms == 0) std::swap(transforms_, at::functorch::functorchTLSAccessor());
     current_capture = &capture_;
   }
 
  private:
   Capture& capture_;
-  bool grad_mode_ = at::GradMode::is_enabled();
-  FrameHook hook_;
+  const at::impl::PythonTorchFunctionTLS torch_function_ = at::impl::PythonTorchFunctionTLS::get_state();
+  const c10::AutogradState autograd_ = c10::AutogradState::get_tls_state();
+  std::unique_ptr<at::functorch::FuncTorchTLSBase>
+      transforms_;  // of torch.func: the object itself, C++ code refers to it
+  const fake::Session::Aside aside_;
+  const c10::impl::ForceDispatchKeyGuard keys_;
+  const FrameHook hook_;
 };
 
 void Capture::run_suspended(const std::function<void()>& run) {

@@ -252,8 +252,9 @@ PyObject* set_stance(PyObject*, PyObject* number) {
 
 PyObject* compile_times(PyObject*, PyObject*) {
   return guarded([&]() -> PyObject* {
+    const std::vector<runtime::StageRow> rows = runtime::stage_rows();  // making an object may run code of the program
     Ref times = checked(PyDict_New());
-    for (const runtime::StageRow& row : runtime::stage_rows()) {
+    for (const runtime::StageRow& row : rows) {
       Ref seconds = checked(PyList_New(0));
       for (const double each : row.seconds) {
         if (PyList_Append(seconds.get(), checked(PyFloat_FromDouble(each)).get()) < 0) throw PythonError{};

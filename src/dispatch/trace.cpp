@@ -204,8 +204,9 @@ Ref take_traced_guards() {
 }
 
 Ref traced_runs() {
+  const std::vector<WatchedProgram> programs = watched_programs();  // making an object may run code of the program
   Ref list = checked(PyList_New(0));
-  for (const WatchedProgram& watched : watched_programs()) {
+  for (const WatchedProgram& watched : programs) {
     graph::Json json;
     json.open('{').key("steps").open('[');
     for (const runtime::StepTimes::Row& row : watched.program->times.rows()) {

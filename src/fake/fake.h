@@ -175,6 +175,18 @@ class Session {
     std::unique_ptr<State> state_;
   };
 
+  /// This thread has no session in a scope: code of the program that is no part of what is captured runs there, and may
+  /// be captured itself.
+  class Aside {
+   public:
+    Aside();
+    ~Aside();
+    Aside(const Aside&) = delete;
+
+   private:
+    Session* const session_;
+  };
+
   struct Impl;
   Impl& impl() { return *impl_; }
 

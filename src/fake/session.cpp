@@ -430,4 +430,10 @@ struct Session::Pause::State {
 Session::Pause::Pause() : state_(std::make_unique<State>()) { include_keys(false); }
 Session::Pause::~Pause() = default;
 
+Session::Aside::Aside() : session_(exchange_current(nullptr)) { include_keys(false); }
+Session::Aside::~Aside() {
+  exchange_current(session_);
+  include_keys(true);
+}
+
 }  // namespace magneto::fake

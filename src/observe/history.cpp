@@ -51,8 +51,9 @@ void History::captured(const CodePlace& start, const std::set<const CodeInfo*>& 
 }
 
 Ref History::rows() const {
+  const std::vector<Row> rows = rows_;  // making an object may run code of the program, which adds to them
   Ref list = checked(PyList_New(0));
-  for (const Row& row : rows_) {
+  for (const Row& row : rows) {
     Ref item =
         checked(Py_BuildValue("(sOiiOOOLO)", kNames[static_cast<size_t>(row.event)], text_object(row.file).get(),
                               row.first_line, row.line, text_object(row.function).get(), text_object(row.cause).get(),
