@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import fresh
 import numpy as np
 import pytest
 import torch
@@ -111,6 +112,14 @@ def test_is_captured(name: str) -> None:
         argument = SHAPES["matrix"]()
         assert outcome(compiled, argument) == outcome(PROGRAMS[name], SHAPES["matrix"]())
     assert magneto.stats()["recompiles"] == 0
+
+
+def test_first_program_of_a_process() -> None:
+    """What is looked up on first use (operators of our own) is no part of the program that C code calls."""
+    code = (
+        "import numpy, magneto; magneto.compile(lambda a: [row + 1 for row in a], fullgraph=True)(numpy.ones((2, 3)))"
+    )
+    fresh.python("-c", code, check=True)
 
 
 def test_layout_is_guarded() -> None:

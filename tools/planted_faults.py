@@ -53,7 +53,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="puts what is found of each kind into the page")
     parser.add_argument("words", nargs="*", metavar="WORD")
     options = parser.parse_args()
-    sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "debug")]
+    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "debug")]
     from faults import FAULTS
     from find import find
 

@@ -59,8 +59,12 @@ releases() {
     printf '%s\n' $RELEASES
     return
   fi
-  "$1" -m pip index versions torch --disable-pip-version-check 2> /dev/null | sed -n 's/^Available versions: //p' |
-    "$1" -P tools/name_wheel.py releases
+  local release
+  for release in $("$1" -m pip index versions torch --disable-pip-version-check 2> /dev/null |
+    sed -n 's/^Available versions: //p' | "$1" -P tools/name_wheel.py releases); do
+    # What pip lists, its constraints may still forbid.
+    ! "$1" -m pip install -q --dry-run --no-deps --target dist/none "torch==$release" &> /dev/null || echo "$release"
+  done
 }
 
 build_all() {

@@ -2,13 +2,13 @@
 
 #include <string>
 
-#include "python/abi/paused_collector.h"
+#include "python/abi/own_code.h"
 #include "python/ref.h"
 
 namespace magneto {
 
 PyObject* Imported::find() {
-  const PausedCollector paused;  // finalisers would find the module half made
+  const OwnCode own;
   Ref found = checked(PyImport_ImportModule(module_));
   std::string rest = attribute_ ? attribute_ : "";
   while (!rest.empty()) {

@@ -1,6 +1,8 @@
 // What is made on first use by code that may run Python's.
 #pragma once
 
+#include "python/abi/own_code.h"
+
 namespace magneto {
 
 /// A pointer that `make` gives on first use, kept for the process's life. Not a static with an initialiser: that holds
@@ -13,6 +15,7 @@ class MadeOnce {
   template <typename Make>
   T* get(Make&& make) {
     if (made_) return made_;
+    const OwnCode own;
     T* made = make();
     if (!made_) made_ = made;
     return made_;

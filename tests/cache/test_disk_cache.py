@@ -828,7 +828,7 @@ def test_ranks_share_one_compile(tmp_path: Path) -> None:
     """
     code = "from magneto import _testing\n" + textwrap.dedent(code)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MAGNETO_CACHE_DIR": str(tmp_path / "cache")}
-    environment["PYTHONPATH"] = ":".join(PATHS)
+    environment["PYTHONPATH"] = ":".join([*PATHS, os.environ.get("PYTHONPATH", "")])
     prelude = "import json, torch, magneto\ntorch.set_num_threads(1)\n"
     ranks = [
         subprocess.Popen(

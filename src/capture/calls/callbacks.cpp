@@ -24,10 +24,6 @@
 
 namespace magneto::capture {
 
-PyObject* run_frame_plainly(PyThreadState* thread, Frame* frame, int throwflag) {
-  return throwflag ? frame_throw(thread, frame) : frame_continue(thread, frame);
-}
-
 /// Generators that are alive at the end hold fakes, and closing them would run the user's `finally` blocks: they are
 /// sent back to their first instruction, which no handler covers, and closed there.
 void Callbacks::close_generators() {

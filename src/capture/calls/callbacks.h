@@ -9,16 +9,13 @@
 #include <vector>
 
 #include "guards/source.h"
-#include "python/abi/frame.h"
+#include "python/abi/own_code.h"
 #include "python/bytecode/code.h"
 #include "python/ref.h"
 
 namespace magneto::capture {
 
 class Capture;
-
-/// As CPython runs a frame.
-PyObject* run_frame_plainly(PyThreadState* thread, Frame* frame, int throwflag);
 
 class Callbacks {
  public:

@@ -316,7 +316,10 @@ void Calls::wrap_defaults(InterpFrame& callee) {
 Ref Calls::call_polyfill(const char* name, const CallArgs& args) {
   const char* dot = std::strrchr(name, '.');
   const std::string module_name = "magneto." + (dot ? std::string(name, dot) : "_polyfills");
-  Ref module = checked(PyImport_ImportModule(module_name.c_str()));
+  const Ref module = [&] {
+    const OwnCode own;
+    return checked(PyImport_ImportModule(module_name.c_str()));
+  }();
   Ref instead = checked(PyObject_GetAttrString(module.get(), dot ? dot + 1 : name));
   return inline_function(c.world.wrap(instead.get(), c.sources.constant(instead.get())).get(), args);
 }

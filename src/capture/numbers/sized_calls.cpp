@@ -17,6 +17,7 @@
 #include "capture/numbers/symbols.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/world/containers.h"
+#include "python/abi/own_code.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
 
@@ -32,6 +33,7 @@ PyObject* own_operator(const std::string& name) {
   Ref& packet = (*known)[name];
   if (!packet) {
     static constinit Imported ops("torch", "ops");
+    const OwnCode own;
     const Ref space = checked(PyObject_GetAttrString(ops.get(), "magneto"));
     packet = checked(PyObject_GetAttrString(space.get(), name.c_str()));
   }
