@@ -208,12 +208,12 @@ for rows in (_C.history, _C.compile_times):
     gc.set_threshold(1)
     before = rows()
     gc.set_threshold(700)
-    assert not gc.callbacks and len(rows()) >= len(before) > 3, rows
+    assert len(rows()) >= len(before) > 3, rows
 """
 
 
 def test_tables_that_grow_while_they_are_read() -> None:
-    """Freed memory is filled, so that reading it shows."""
+    """Freed memory is filled, so that reading it shows. (From 3.12 on nothing is collected before C code returns.)"""
     fresh.python("-c", COMPILES_IN_THE_COLLECTOR, env={**os.environ, "MALLOC_PERTURB_": "165"}, check=True, whole=True)
 
 
