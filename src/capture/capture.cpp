@@ -26,6 +26,7 @@
 #include "capture/numbers/symbols.h"
 #include "capture/numpy/numpy_capture.h"
 #include "capture/torch/gradients.h"
+#include "capture/torch/mask_loops.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/torch/transforms.h"
@@ -153,6 +154,7 @@ struct Capture::Storage {
         deferred(c),
         torch(c),
         gradients(c),
+        mask_loops(c),
         frames(c),
         errors(c),
         exits(c) {}
@@ -173,13 +175,14 @@ struct Capture::Storage {
   DeferredCalls deferred;
   TorchCalls torch;
   Gradients gradients;
+  MaskLoops mask_loops;
   Frames frames;
   Errors errors;
   ExitBuilder exits;
 
   Parts parts() {
-    return {world, containers, overlays, attributes, tensors, symbols,   numbers, strings, numpy, mode,
-            calls, callbacks,  protocol, deferred,   torch,   gradients, frames,  errors,  exits};
+    return {world, containers, overlays, attributes, tensors, symbols,   numbers,    strings, numpy,  mode,
+            calls, callbacks,  protocol, deferred,   torch,   gradients, mask_loops, frames,  errors, exits};
   }
 };
 
@@ -272,7 +275,14 @@ Trace Capture::run() {
     frames.reading_start = false;
     value = frames.run(frames.root);
   } catch (const SideExit&) {  // NOLINT(bugprone-empty-catch): the segment ends there
+  } catch (const PythonError&) {
+    mask_loops.require_none();
+    throw;
+  } catch (const Abandon&) {
+    mask_loops.require_none();
+    throw;
   }
+  mask_loops.require_none();
   if (const BreakSite* entry = entry_of_dual_level()) throw exits.restart_before(*entry, "it ends in forward-mode AD");
   const bool is_open = transform_depth() > thread_state_->transforms;
   if (is_open) abandon(BreakReason::OpaqueCall, "the segment ends where a transform of torch.func is active");
@@ -340,6 +350,7 @@ void Capture::abandon(BreakReason reason, std::string message) {
 void Capture::side_exit(BreakReason reason, std::string message) {
   errors.check_sticky();
   PyErr_Clear();
+  mask_loops.require_none();
   const bool needs_data = reason == BreakReason::DataDependentValue || reason == BreakReason::DataDependentBranch;
   if (!feedback.plain_sizes && (symbols.of_torch > 0 || (needs_data && symbols.makes_tensors_of_sizes))) {
     feedback.plain_sizes = true;
@@ -362,6 +373,7 @@ void Capture::side_exit(BreakReason reason, std::string message) {
     if (inside.empty()) inside = "a Python function that C code calls from here, ";
     throw exits.restart_before(*cut, "in " + inside + std::string(break_info(reason).name) + ": " + message);
   }
+  mask_loops.require_known(frame);
   exits.exit = std::make_unique<runtime::Exit>();
   exits.exit->reason = reason;
   exits.exit->message = std::move(message);

@@ -51,6 +51,7 @@ class Errors;
 class ExitBuilder;
 class Frames;
 class Gradients;
+class MaskLoops;
 class Numbers;
 class NumpyCapture;
 class ObjectProtocol;
@@ -83,6 +84,7 @@ struct Parts {
   DeferredCalls& deferred;   // calls put off to the segment's end
   TorchCalls& torch;         // calls of torch
   Gradients& gradients;      // custom functions, checkpoints, backwards
+  MaskLoops& mask_loops;     // loops over the places where a mask holds
   Frames& frames;            // the interpreted frames
   Errors& errors;            // exceptions and interrupts
   ExitBuilder& exits;        // the segment's end

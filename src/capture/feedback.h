@@ -43,6 +43,12 @@ struct SpecializationFeedback {
   bool checks_data_sizes = false;
   /// Calls of torch.cond whose branches can't be captured as graphs, and why.
   std::map<BreakSite, std::string> unconditional;
+  /// Loops over the places where a mask holds: those that are not captured as such, and why; of the others, the local
+  /// variables (slots) whose tensors they write.
+  std::map<BreakSite, std::string> plain_loops;
+  std::map<BreakSite, std::set<int32_t>> loop_writes;
+  /// The program asks what it can't know of the numbers that `tolist()` gives: the segment ends in front of it.
+  bool ends_at_data_numbers = false;
   /// Examples of data-dependent numbers, in the order in which they are made; -1: whatever.
   std::vector<int64_t> examples;
   int example_changes = 0;

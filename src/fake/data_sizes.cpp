@@ -224,6 +224,10 @@ void bind_symbol(Session& session, std::span<const c10::IValue> results) {
   throw std::logic_error("no result says the size " + shapes::text(symbol));
 }
 
+graph::ValueId mask_of_places(const graph::AtenNode& node) {
+  return rule_of(node.op) == nonzero ? std::get<graph::ValueId>(node.args[0]) : graph::kNoValue;
+}
+
 namespace {
 
 /// A tensor of one number that is beside tensors what a Python number is.

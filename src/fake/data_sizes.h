@@ -22,6 +22,9 @@ std::optional<std::vector<c10::IValue>> infer_from_data(Session& session, const 
                                                         const OperatorFacts& facts, std::span<const c10::IValue> args);
 void bind_symbol(Session& session, std::span<const c10::IValue> results);
 
+/// The value whose elements that are not zero the operator lists, by their places; kNoValue: it is another operator.
+graph::ValueId mask_of_places(const graph::AtenNode& node);
+
 /// What stands for a data-dependent float, where rules want a number: nothing follows from it.
 inline constexpr double kSomeFloat = 0.5;
 

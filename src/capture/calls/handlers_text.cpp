@@ -7,8 +7,10 @@
 #include "capture/numbers/strings.h"
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
+#include "capture/world/modules.h"
 #include "capture/world/world.h"
 #include "python/abi/types.h"
+#include "support/tensor_object.h"
 
 namespace magneto::capture {
 
@@ -60,12 +62,24 @@ Ref handle_text(Capture& capture, const CallArgs& args) {
 
 PyObject* format_plain(PyObject* value) { return PyObject_Format(value, nullptr); }
 
+/// What Tensor.__format__ formats of a tensor of one number that follows from the code. Null: something else.
+Ref known_number(Capture& capture, PyObject* value) {
+  if (!is_fake_tensor(value) || !is_exact_tensor_type(Py_TYPE(value))) return {};
+  const at::Tensor& tensor = unpack_tensor(value);
+  PyObject* method = capture.attributes.type_lookup(Py_TYPE(value), MAGNETO_STR("__format__"));
+  if (tensor.dim() != 0 || !fake::known_value(tensor) || is_function_beside(method, "torch._tensor")) return {};
+  static PyObject* const item = PyObject_GetAttrString(tensor_class(), "item");
+  return capture.calls.call(item, {value});
+}
+
 Ref handle_format(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 2, "format");
   PyObject* value = args.values[0];
   PyObject* const spec = args.values.size() > 1 ? args.values[1] : nullptr;
   if (is_tensor(value)) {
     if (Ref waiting = capture.strings.text_of_data(value, spec)) return waiting;
+    if (Ref number = known_number(capture, value))
+      return handle_format(capture, spec ? CallArgs{{number.get(), spec}} : CallArgs{{number.get()}});
   }
   capture.containers.refuse_opaque(value, 3);
   PyTypeObject* type = Py_TYPE(value);

@@ -13,6 +13,7 @@
 #include "capture/interpreter/errors.h"
 #include "capture/interpreter/frames.h"
 #include "capture/numbers/numbers.h"
+#include "capture/torch/mask_loops.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/world/attributes.h"
 #include "capture/world/overlays.h"
@@ -274,6 +275,7 @@ Ref Interpreter::load_fast(int32_t slot) {
   if (!f.slots[slot]) {
     raise_unbound(f, slot, "cannot access local variable '%U' where it is not associated with a value");
   }
+  if (f.slots[slot] == MaskLoops::unknown()) c.mask_loops.read_unknown(f, slot);
   return Ref::borrow(f.slots[slot]);
 }
 

@@ -9,6 +9,7 @@
 #include "capture/interpreter/interpreter.h"
 #include "capture/interpreter/object_protocol.h"
 #include "capture/interpreter/operations.h"
+#include "capture/torch/mask_loops.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
@@ -94,6 +95,10 @@ int32_t Interpreter::step_control(const Instr& in) {
     // -- iteration -------------------------------------------------------------------------------------------------
     case Op::GET_ITER:
       cuttable(1);
+      if (Ref loop = c.mask_loops.begin(f)) {
+        replace(1, std::move(loop));
+        break;
+      }
       deliver(1, c.protocol.iterate(f.top()));
       break;
     case Op::FOR_ITER:
@@ -301,6 +306,14 @@ int32_t Interpreter::op_for_iter(const Instr& in) {
   PyObject* iterator = f.top();
   if (c.world.is_outside(iterator))
     c.side_exit(BreakReason::OpaqueIterator, "a loop over an iterator from outside goes on");
+  if (MaskLoops::is_iterator(iterator)) {
+    if (Ref row = c.mask_loops.next(f)) {
+      f.push(std::move(row));
+      return in.next;
+    }
+    f.drop(1);
+    return in.target;
+  }
   bool end = false;
   Ref item = c.calls.call_native([&]() -> PyObject* {
     PyObject* next = Py_TYPE(iterator)->tp_iternext(iterator);

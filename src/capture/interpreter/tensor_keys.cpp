@@ -25,6 +25,13 @@ bool is_unknown_place(PyObject* index) {
          tensor.scalar_type() != c10::kByte && !fake::known_value(tensor);
 }
 
+bool share_memory(const at::Tensor& a, const at::Tensor& b) {
+  const auto memory = [](const at::Tensor& tensor) {
+    return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  };
+  return memory(a) == memory(b);
+}
+
 /// Whole numbers, each of which takes one dimension.
 bool is_list_of_places(PyObject* item) {
   if (!is_fake_tensor(item)) return false;
@@ -106,7 +113,9 @@ PyObject* put_at_place(PyObject* tensor, PyObject* key, PyObject* value) {
     c10::List<std::optional<at::Tensor>> places;
     for (PyObject* item : key_items(key)) places.push_back(unpack_tensor(item));
     if (is_fake_tensor(value)) {
-      target.index_put_(places, unpack_tensor(value).to(target.scalar_type()));
+      at::Tensor items = unpack_tensor(value).to(target.scalar_type());
+      if (share_memory(items, target)) items = items.clone();  // `t[i] += 1` gives the place back what it holds
+      target.index_put_(places, items);
     } else {
       const at::Scalar number =
           PyFloat_CheckExact(value) ? at::Scalar(PyFloat_AS_DOUBLE(value)) : at::Scalar(PyLong_AsLongLong(value));

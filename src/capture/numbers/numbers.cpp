@@ -20,6 +20,7 @@
 #include "capture/numbers/strings.h"
 #include "capture/numbers/symbols.h"
 #include "capture/numbers/unknown_number.h"
+#include "capture/torch/mask_loops.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/world/containers.h"
 #include "capture/world/world.h"
@@ -282,7 +283,8 @@ Ref Numbers::known(PyObject* value) {
   if (is_symbolic_string(value)) c.strings.need_text(value);
   if (holder_of_float(value)) exit_for_float();
   if (const shapes::Relation* question = symbolic_bool_of(value)) {
-    const std::optional<bool> holds = c.session->sizes().decide(*question);
+    std::optional<bool> holds = c.session->sizes().decide(*question);
+    if (!holds) holds = c.mask_loops.answer(*question);
     if (!holds) c.symbols.exit_at_question(*question);
     return Ref::borrow(*holds ? Py_True : Py_False);
   }

@@ -25,97 +25,7 @@
 
 namespace magneto::capture {
 
-// -- what a branch may not change --
-
-namespace {
-
-constexpr size_t kMostObjects = 20'000;
-
-bool has_no_parts(PyObject* object) {
-  return !PyObject_IS_GC(object) || is_tensor(object) || PyType_Check(object) || PyModule_Check(object) ||
-         PyCode_Check(object);
-}
-
-std::vector<PyObject*> referents_of(PyObject* object) {
-  std::vector<PyObject*> found;
-  const auto visit = [](PyObject* referent, void* list) {
-    static_cast<std::vector<PyObject*>*>(list)->push_back(referent);
-    return 0;
-  };
-  if (const traverseproc traverse = Py_TYPE(object)->tp_traverse) traverse(object, visit, &found);
-  if (PyFunction_Check(object)) {  // what a module holds is from outside, and written to in overlays
-    const auto* function = reinterpret_cast<PyFunctionObject*>(object);
-    std::erase_if(found,
-                  [&](PyObject* part) { return part == function->func_globals || part == function->func_builtins; });
-  }
-  return found;
-}
-
-}  // namespace
-
-Snapshot::Snapshot(const Capture& capture, std::vector<PyObject*> roots) {
-  std::unordered_set<PyObject*> seen;
-  while (!roots.empty()) {
-    PyObject* object = roots.back();
-    roots.pop_back();
-    const bool outside = capture.world.is_outside(object) || capture.world.cell_contents.contains(object);
-    if (has_no_parts(object) || outside || !seen.insert(object).second) continue;
-    if (seen.size() > kMostObjects) {
-      unknown_ = "it can reach more than " + std::to_string(kMostObjects) + " objects";
-      return;
-    }
-    if (PyIter_Check(object)) {
-      unknown_ = "it can reach an iterator (" + std::string(Py_TYPE(object)->tp_name) + ")";
-      return;
-    }
-    objects_.emplace_back(Ref::borrow(object), referents_of(object));
-    const std::vector<PyObject*>& parts = objects_.back().second;
-    roots.insert(roots.end(), parts.begin(), parts.end());
-  }
-}
-
-std::string Snapshot::change() const {
-  if (!unknown_.empty()) return unknown_;
-  const auto changed = std::ranges::find_if(
-      objects_, [](const auto& object) { return referents_of(object.first.get()) != object.second; });
-  if (changed == objects_.end()) return {};
-  return "it changes an object that was made before it (" + std::string(Py_TYPE(changed->first.get())->tp_name) + ")";
-}
-
 // -- one branch --
-
-struct Branch::Marks {
-  explicit Marks(const Capture& capture)
-      : session(capture.session->mark()),
-        torch_nodes(capture.graph.torch_nodes.size()),
-        symbols(capture.graph.symbols.size()),
-        writes(capture.overlays.writes),
-        deferred(capture.deferred.calls.size()),
-        cleared(capture.gradients.cleared_grads.size()),
-        draws(drawn(capture)) {}
-
-  static int64_t drawn(const Capture& capture) {
-    int64_t count = 0;
-    for (const auto& [generator, draws] : capture.numbers.draws) count += draws;
-    return count;
-  }
-
-  fake::Session::Mark session;
-  size_t torch_nodes, symbols;
-  int64_t writes;
-  size_t deferred, cleared;
-  int64_t draws;
-};
-
-/// The tensors whose sizes operators like `squeeze_` change, from one operator on, one for each such operator.
-static std::vector<graph::ValueId> changed_in_place(const graph::Graph& graph, size_t from) {
-  std::vector<graph::ValueId> changed;
-  for (size_t i = from; i < graph.aten_nodes.size(); ++i) {
-    const graph::AtenNode& node = graph.aten_nodes[i];
-    if (graph::changes_metadata(node.op)) changed.push_back(std::get<graph::ValueId>(node.args[0]));
-  }
-  return changed;
-}
 
 /// What it can change: what it is given, and what has been written to objects from outside.
 std::vector<PyObject*> Branch::reachable() const {
@@ -165,34 +75,20 @@ void Branch::interpret(PyObject* operands) {
   }
 }
 
-void Branch::check(const Marks& marks, const Snapshot& before) const {
-  if (capture_.overlays.writes != marks.writes) throw Refused{"it changes an object from outside"};
-  if (std::string change = before.change(); !change.empty()) throw Refused{std::move(change)};
-  if (capture_.deferred.calls.size() != marks.deferred) throw Refused{"it makes a call that is put off to the end"};
-  if (Marks::drawn(capture_) != marks.draws) throw Refused{"it draws a number from Python's generator"};
-  if (capture_.gradients.cleared_grads.size() != marks.cleared) throw Refused{"it sets the gradient of a tensor"};
+void Branch::check(const Footprint& marks, const Snapshot& before) const {
+  if (std::string change = marks.change(capture_, before); !change.empty()) throw Refused{std::move(change)};
   if (capture_.graph.symbols.size() != marks.symbols) throw Refused{"it finds a size or a number in data"};
   const graph::Graph& graph = capture_.graph;
-  const fake::Session::Mark now = capture_.session->mark();
-  size_t changes = marks.session.metadata_changes + (now.as_views - marks.session.as_views);
-  for (const graph::ValueId id : changed_in_place(graph, marks.session.aten_nodes)) {
-    const bool is_own = static_cast<size_t>(id) >= marks.session.values;
-    changes += is_own && graph.values[id].kind == graph::ValueKind::Result;
-  }
-  if (now.metadata_changes > changes) {
-    throw Refused{"an in-place operator changes the sizes of a tensor that was there before it"};
-  }
+  if (std::string effect = marks.hidden_effect(graph); !effect.empty()) throw Refused{std::move(effect)};
   const graph::Aliases aliases(graph);
   std::unordered_set<int32_t> around;
   for (size_t id = 0; id < graph.values.size(); ++id) {
-    const bool inside = id >= marks.session.values && graph.values[id].kind != graph::ValueKind::Input;
-    if (!inside) around.insert(aliases.group(static_cast<graph::ValueId>(id)));
+    const auto value = static_cast<graph::ValueId>(id);
+    if (marks.was_before(graph, value)) around.insert(aliases.group(value));
   }
   for (size_t i = marks.session.aten_nodes; i < graph.aten_nodes.size(); ++i) {
     const graph::AtenNode& node = graph.aten_nodes[i];
     for (size_t a = 0; a < node.args.size(); ++a) {
-      const auto* constant = std::get_if<c10::IValue>(&node.args[a]);
-      if (constant && constant->isGenerator()) throw Refused{"it draws from a generator of its own"};
       if (!graph::writes_argument(node.op.schema(), a)) continue;
       graph::for_each_tensor(node.args[a], [&](graph::ValueId id) {
         if (around.contains(aliases.group(id))) {
@@ -200,13 +96,10 @@ void Branch::check(const Marks& marks, const Snapshot& before) const {
         }
       });
     }
-    if (graph::writes_argument(node, 0) && !graph::writes_argument(node.op.schema(), 0)) {
-      throw Refused{graph::operator_text(node.op) + " changes a buffer"};
-    }
   }
 }
 
-void Branch::take(PyObject* leaves, const Marks& marks) {
+void Branch::take(PyObject* leaves, const Footprint& marks) {
   results_.clear();
   constants_.clear();
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(leaves); ++i) {
@@ -294,7 +187,7 @@ size_t Branch::trace(Shared& shared) {
   constexpr int kMostTries = 3;
   fake::Session& session = *capture_.session;
   for (int tries = 0;; ++tries) {
-    const Marks marks(capture_);
+    const Footprint marks(capture_);
     const Snapshot before(capture_, reachable());
     autograd::Operands read;
     auto* const others = std::exchange(session.operands, &read);

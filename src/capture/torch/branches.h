@@ -20,22 +20,10 @@
 #include "autograd/regions.h"
 #include "autograd/scans.h"
 #include "capture/capture.h"
+#include "capture/torch/footprint.h"
 #include "graph/region.h"
 
 namespace magneto::capture {
-
-/// The objects that can be reached from some that the capture has made, and what each of them refers to: to see whether
-/// anything there has been changed.
-class Snapshot {
- public:
-  Snapshot(const Capture& capture, std::vector<PyObject*> roots);
-  /// Empty: all is as it was, as far as can be told. Else what is not.
-  std::string change() const;
-
- private:
-  std::vector<std::pair<Ref, std::vector<PyObject*>>> objects_;
-  std::string unknown_;  // it can't be told
-};
 
 /// What several branches share.
 struct Shared {
@@ -69,7 +57,6 @@ class Branch {
   struct Refused {
     std::string why;
   };
-  struct Marks;
 
   /// Interprets the function, and takes its operators out of the graph. Gives the number of operands and results that
   /// are known then: a branch that was traced with fewer is traced again. Throws Refused.
@@ -77,9 +64,9 @@ class Branch {
   std::vector<PyObject*> reachable() const;
   Ref fresh_operands();
   void interpret(PyObject* operands);
-  void take(PyObject* leaves, const Marks& marks);
+  void take(PyObject* leaves, const Footprint& marks);
   void separate(std::vector<at::Tensor>& tensors, const fake::Session::Mark& from) const;
-  void check(const Marks& marks, const Snapshot& before) const;
+  void check(const Footprint& marks, const Snapshot& before) const;
   void require_same(const Branch& other) const;
   void require_predicate() const;
   void require_like(const std::vector<at::Tensor>& carried) const;

@@ -1,0 +1,74 @@
+// `for i in mask.nonzero(): ...` as one graph: the loops of mixture models over the experts that some token has chosen.
+//
+// How often such a loop turns, only the run knows, but not more often than the mask has entries. So it is interpreted
+// once for each entry, with its place as the number, and what a turn leaves behind (tensors that it writes, local
+// variables that it sets) is chosen: `torch.where(hit, behind the turn, in front of it)`.
+//
+// Invariant: nothing else of a turn lasts, as nobody knows whether it runs. A loop that changes objects, draws numbers,
+// needs gradients, is left by `break`, or in which a segment would end, is none of these: the capture begins anew and
+// knows that, and goes by the data then.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capture/feedback.h"
+#include "capture/interpreter/interp_frame.h"
+#include "python/ref.h"
+#include "shapes/relation.h"
+
+namespace magneto::capture {
+
+class Capture;
+
+class MaskLoops {
+ public:
+  explicit MaskLoops(Capture& capture);
+  ~MaskLoops();
+  MaskLoops(const MaskLoops&) = delete;
+
+  /// At GET_ITER: what stands for the iterator of the value on top. Null: the loop is another one.
+  Ref begin(InterpFrame& f);
+  static bool is_iterator(PyObject* object);
+  /// At FOR_ITER: the next row; null: the loop is over.
+  Ref next(InterpFrame& f);
+  /// The segment ends, however it does: no loop may be under way.
+  void require_none();
+  /// ...here, in front of an instruction of these frames: they need no variable that only a turn of a loop has set.
+  void require_known(InterpFrame* innermost);
+  /// What a local variable holds that a turn has set, and that can't be chosen. The loop is none if it is read.
+  static PyObject* unknown();
+  [[noreturn]] void read_unknown(const InterpFrame& f, int32_t slot);
+  /// In a turn, the program asks whether a size that only the data says is zero: the answer is that it is not, which
+  /// each run that has the turn checks. Nothing: it asks something else.
+  std::optional<bool> answer(const shapes::Relation& question);
+
+ private:
+  struct Turn;
+  struct Loop;
+
+  [[noreturn]] void refuse(const Loop& loop, std::string why);
+  void open(InterpFrame& f, Loop& loop);
+  void close(InterpFrame& f, Loop& loop);
+  void check_effects(const Loop& loop);
+  /// What the turn wrote of the tensors that were there before.
+  void choose_writes(InterpFrame& f, Loop& loop);
+  void choose_locals(InterpFrame& f, Loop& loop);
+  /// Null: it can't be chosen.
+  Ref chosen_local(const InterpFrame& f, const Loop& loop, int32_t slot);
+  Ref chosen(const Loop& loop, PyObject* behind, PyObject* before);
+  Ref row(const Loop& loop, int64_t place);
+  Ref call_method(const char* name, std::vector<PyObject*> values);
+
+  Capture& c;
+  std::vector<std::unique_ptr<Loop>> loops_;                                           // the innermost last
+  std::vector<std::pair<std::pair<const InterpFrame*, int32_t>, BreakSite>> unknown_;  // by frame and slot
+};
+
+}  // namespace magneto::capture
