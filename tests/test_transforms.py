@@ -73,6 +73,11 @@ def inner_step(x: torch.Tensor) -> torch.Tensor:
     return grad(lambda w: inner(w - 0.1 * grad(inner)(w)))(x)
 
 
+def classes_loss(x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    """PyTorch decomposes its gradient, in Python that reads an enum, where vmap asks for it."""
+    return torch.nn.functional.cross_entropy(x, scores.argmax(1))
+
+
 def without_grad_inside(x: torch.Tensor) -> Any:
     def square(a: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
@@ -163,6 +168,8 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "hessian": (lambda x: hessian(lambda a: (a**3).sum() * a.sum())(x), (V,)),
     "hessian of a loss": (lambda x: hessian(lambda a: LINEAR(a).log_softmax(-1)[0])(x), (V,)),
     "vmap of hessian": (lambda x: vmap(hessian(lambda a: (a.sin() * a).sum().exp()))(x), (X,)),
+    "jacrev of a loss of classes": (lambda x, y: jacrev(lambda a: classes_loss(a, y))(x), (X, Y)),
+    "hessian of a loss of classes": (lambda x, y: hessian(lambda a: classes_loss(a, y))(x), (X, Y)),
     "dual_level": (with_level, (V, V + 1)),
     "functional.jvp": (lambda x, t: functional.jvp(torch.tanh, x, t), (V, V + 1)),
     "functional.vjp": (lambda x, t: functional.vjp(torch.tanh, x, t), (V, V + 1)),

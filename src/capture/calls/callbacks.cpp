@@ -58,10 +58,12 @@ bool is_signal_handler(Frame* real) {
          is_pair(PyTuple_GET_ITEM(rest, 0), PyTuple_GET_ITEM(rest, 1));
 }
 
-/// Code of PyTorch, which C code of PyTorch may call as it likes, and what it logs with.
+/// Code of PyTorch, which C code of PyTorch may call as it likes, and the parts of Python's library that it is written
+/// with (decompositions that a transform or the engine asks for): they do nothing to the program's objects.
 bool is_torch_code(Frame* real) {
+  constexpr std::string_view kLibrary[] = {"abc", "contextlib", "enum", "functools", "inspect", "logging", "typing"};
   const std::string_view name = module_of(frame_globals(real));
-  return name == "torch" || name.starts_with("torch.") || name == "logging";
+  return name == "torch" || name.starts_with("torch.") || std::ranges::find(kLibrary, name) != std::end(kLibrary);
 }
 
 /// A function among the arguments of a Native function, or a method of a class or an object among them, which its
