@@ -80,6 +80,17 @@ bool unique_dim(std::span<const c10::IValue> args, const SymInt& size, std::vect
   return add_unique(args, 3, values, inverse, size, results);
 }
 
+/// (log_probs, ...): the loss of each sequence, and what is kept of it: for each time, and each place in the longest
+/// target and around it.
+bool ctc_loss(std::span<const c10::IValue> args, const SymInt& size, std::vector<Made>& results) {
+  const at::Tensor& log_probs = args[0].toTensor();
+  if (log_probs.dim() != 3 || !log_probs.device().is_cpu()) return false;
+  const SymInt times = log_probs.sym_size(0), count = log_probs.sym_size(1);
+  results.push_back({log_probs.scalar_type(), {count}});
+  results.push_back({log_probs.scalar_type(), {count, times, size}});
+  return true;
+}
+
 DataRule rule_of(const c10::OperatorHandle& op) {
   static const auto* rules = new std::unordered_map<std::string, DataRule>{
 #define ROW_shape_data(op, ...) {op, __VA_ARGS__},

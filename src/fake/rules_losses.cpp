@@ -134,6 +134,13 @@ bool pdist(Call& call) {
   return add(call, {count * (count - 1) / 2}, self);
 }
 
+/// _ctc_loss_backward(Tensor grad, Tensor log_probs, ...).
+template <class C>
+bool ctc_loss_backward(C& call) {
+  const at::Tensor& log_probs = call.tensor(1);
+  return add(call, sizes_of<C>(log_probs), log_probs);
+}
+
 }  // namespace
 
 std::span<const RuleRow> losses_rules() {

@@ -755,6 +755,13 @@ CASES = {
         for reduction in (0, 1, 2)
         for zero in (False, True)
     ],
+    "aten::_ctc_loss_backward.Tensor": [
+        ((make(2), x, t, n, m, *torch.ops.aten._ctc_loss.Tensor(x, t, n, m), 0, zero), {})
+        for x in (make(5, 2, 7), make(2, 5, 7).transpose(0, 1))
+        for t in (torch.tensor([[1, 2, 3], [4, 5, 6]]), torch.tensor([1, 2, 3, 4, 5]))
+        for n, m in ((torch.tensor([5, 4]), torch.tensor([3, 2])),)
+        for zero in (False, True)
+    ],
     "magneto::prod_backward": [((make(), x, x.prod(), None), {}) for x in geometries()]
     + [
         ((torch.ones_like(x.prod(dim, keepdim=True)), x, x.prod(dim, keepdim=True), dim), {})
