@@ -17,13 +17,10 @@ import magneto
 # call. torch.compile has more in total (bench/breaks.py); whoever makes one of these numbers smaller, change it here.
 BREAKS: dict[str, int] = {
     "fastspeech2": 3,
-    "flaubert": 1,
-    "jetmoe": 3,
     "led": 1,
     "longformer": 1,
     "udop": 2,
     "vilt": 9,
-    "xlm": 1,
 }
 
 # These call associative_scan, which PyTorch combines in a tree and Magneto in the order of the steps

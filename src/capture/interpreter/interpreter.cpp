@@ -13,6 +13,7 @@
 #include "capture/interpreter/errors.h"
 #include "capture/interpreter/frames.h"
 #include "capture/numbers/numbers.h"
+#include "capture/numbers/tried_numbers.h"
 #include "capture/torch/mask_loops.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/world/attributes.h"
@@ -85,6 +86,7 @@ Ref Interpreter::run(bool raise_first) {
     } catch (const PythonError&) {
       c.errors.check_sticky();
       c.errors.check_interrupt();
+      end_at_data_numbers(c);
       handle_error();
     } catch (const Abandon&) {
       c.frames.note_site();

@@ -6,11 +6,13 @@
 
 #include "capture/calls/calls.h"
 #include "capture/interpreter/errors.h"
+#include "capture/interpreter/frames.h"
 #include "capture/interpreter/interpreter.h"
 #include "capture/interpreter/object_protocol.h"
 #include "capture/interpreter/operations.h"
 #include "capture/torch/mask_loops.h"
 #include "capture/torch/torch_calls.h"
+#include "capture/torch/transforms.h"
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
 #include "capture/world/world.h"
@@ -58,6 +60,42 @@ std::optional<bool> checked_by_run(Capture& capture, InterpFrame& f, const Instr
   const Ref holds = wanted ? Ref::borrow(f.top()) : capture.calls.call(logical_not.get(), {f.top()});
   capture.protocol.assume_true(holds.get());
   return wanted;
+}
+
+/// The comparison at `index` decides nothing but whether the program raises.
+bool is_check(const CodeInfo& info, int32_t index) {
+  const Instr* jump = &info.instrs[info.instrs[index].next];
+  if (info.instrs[index].op != Op::COMPARE_OP) return false;
+  if (jump->op == Op::TO_BOOL) jump = &info.instrs[jump->next];
+  if (jump->op != Op::POP_JUMP_IF_TRUE && jump->op != Op::POP_JUMP_IF_FALSE) return false;
+  return only_raises(info, jump->next) != only_raises(info, jump->target);
+}
+
+/// Compares with a tensor of an int64 as with its number.
+bool is_integer(PyObject* value) {
+  if (!value || is_unknown_number(value)) return value && size_of_number(value);
+  int overflow = 0;
+  return PyLong_CheckExact(value) && (PyLong_AsLongLongAndOverflow(value, &overflow), overflow == 0);
+}
+
+/// `t.item()` in front of a comparison with an integer that is a check, as in `assert t.max().item() <= n`: the tensor
+/// stands for its number there, and each run checks what comes of it. Null: something else.
+Ref number_to_check(Capture& c, InterpFrame& f, const Instr& in, const Callable& callable) {
+  if (in.arg != 0 || !callable.self || c_function_name(callable.function) != "item" || !is_of_data(c, callable.self) ||
+      c.session->takes.numbers || transform_depth() > 0) {
+    return {};
+  }
+  const at::Tensor& tensor = unpack_tensor(callable.self);
+  if (tensor.dim() != 0 || tensor.scalar_type() != c10::kLong) return {};
+  const Instr& load = f.info->instrs[in.next];
+  PyObject* other = f.depth > 2 ? f.top(2) : nullptr;
+  int32_t compared = in.next;
+  if (load.op == Op::LOAD_FAST || load.op == Op::LOAD_CONST) {
+    if (load.op == Op::LOAD_FAST && &f == &c.frames.root) c.frames.read_raw(load.arg);
+    other = load.op == Op::LOAD_CONST ? PyTuple_GET_ITEM(f.info->consts.get(), load.arg) : f.slots[load.arg];
+    compared = load.next;
+  }
+  return is_check(*f.info, compared) && is_integer(other) ? Ref::borrow(callable.self) : Ref();
 }
 
 }  // namespace
@@ -212,6 +250,7 @@ void Interpreter::op_call(const Instr& in) {
   CallArgs args;
   if (in.second >= 0) args.kwnames = constant(in.second);
   const Callable callable = callable_of(base[-2], base[-1]);
+  if (Ref number = number_to_check(c, f, in, callable)) return replace(count + 2, std::move(number));
   args.values.reserve(count + 2);
   if (callable.self) args.values.push_back(callable.self);
   args.values.insert(args.values.end(), base, base + count);

@@ -14,6 +14,7 @@
 #include "capture/numbers/counters.h"
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
+#include "capture/numbers/tried_numbers.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/world/modules.h"
 #include "python/imported.h"
@@ -262,13 +263,24 @@ void Numbers::exit_for_float() {
   c.side_exit(BreakReason::DataDependentValue, "the program needs a data-dependent float");
 }
 
+void end_at_data_numbers(Capture& c) {
+  const auto is_number = [](const graph::SymbolBinding& symbol) { return symbol.dim < 0; };
+  if (c.session->takes.numbers || c.feedback.ends_at_data_numbers) return;
+  if (std::ranges::none_of(c.graph.symbols_of(graph::ValueKind::Result), is_number)) return;
+  PyErr_Clear();
+  c.feedback.ends_at_data_numbers = true;
+  throw Retry{};
+}
+
 void Symbols::exit_at_question(const Relation& relation) {
+  end_at_data_numbers(c);
   c.side_exit(BreakReason::DataDependentBranch, "the program asks whether " + shapes::condition(relation) +
                                                     ", which is data-dependent (" +
                                                     c.session->origins(relation.difference) + ")");
 }
 
 void Symbols::exit_for_number(Expr size) {
+  end_at_data_numbers(c);
   c.side_exit(BreakReason::DataDependentValue, "the program needs the number " + shapes::text(size) +
                                                    ", which is data-dependent (" + c.session->origins(size) + ")");
 }

@@ -17,14 +17,29 @@ namespace magneto::capture {
 
 namespace {
 
+/// While alive, `.item()` gives a number that the run finds.
+class TakesNumbers {
+ public:
+  explicit TakesNumbers(fake::Session& session)
+      : session_(session), before_(std::exchange(session.takes.numbers, true)) {}
+  ~TakesNumbers() { session_.takes.numbers = before_; }
+  TakesNumbers(const TakesNumbers&) = delete;
+
+ private:
+  fake::Session& session_;
+  const bool before_;
+};
+
 /// Data-dependent numbers, one by one.
 Ref list_of_data(Capture& capture, PyObject* tensor) {
   constexpr int64_t kMostItems = 256;
   const at::Tensor& values = unpack_tensor(tensor);
-  if (!capture.session->takes.numbers || values.dim() > 1 || values.numel() > kMostItems ||
+  const bool tries = capture.options.tries_data_sizes && !capture.feedback.ends_at_data_numbers && values.dim() == 1;
+  if ((!capture.session->takes.numbers && !tries) || values.dim() > 1 || values.numel() > kMostItems ||
       !c10::isIntegralType(values.scalar_type(), /*includeBool=*/false)) {
     capture.side_exit(BreakReason::DataDependentValue, "call of torch._C.TensorBase.tolist");
   }
+  const TakesNumbers scope(*capture.session);
   static PyObject* const item = PyObject_GetAttrString(tensor_class(), "item");
   if (values.dim() == 0) return capture.calls.call(item, {tensor});
   Ref list = checked(PyList_New(0));
