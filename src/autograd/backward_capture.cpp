@@ -61,22 +61,20 @@ class Swapped final : public FieldVisitor {
 
 class BackwardCapture {
  public:
-  BackwardCapture(const BackwardRegion& region, fake::Session& session, CapturedBackward& made)
-      : region_(region), session_(session), made_(made), gradients_(region.steps().size()) {}
+  BackwardCapture(const BackwardPiece& piece, fake::Session& session, CapturedBackward& made)
+      : piece_(piece), steps_(piece.region().steps()), session_(session), made_(made), gradients_(steps_.size()) {}
 
-  void run(const variable_list& tangents) {
-    for (const at::Tensor& tensor : region_.tensors()) saved_.push_back(make_input(tensor, "saved_", saved_.size()));
-    for (size_t i = 0; i < tangents.size(); ++i) {
-      add(region_.roots()[i], make_input(tangents[i].variable_data(), "tangents_", i));
+  void run() {
+    for (const at::Tensor& tensor : piece_.tensors()) saved_.push_back(make_input(tensor, "saved_", saved_.size()));
+    for (size_t i = 0; i < piece_.taken().size(); ++i) {
+      add(piece_.taken()[i], make_input(piece_.tangents()[i], "tangents_", i));
     }
     const EngineScope scope(session_);
     const c10::AutoGradMode no_grad(false);
-    for (size_t i = 0; i < region_.steps().size(); ++i) {
-      if (region_.steps()[i].role == Role::Inside) run(region_.steps()[i], i);
+    for (size_t i = piece_.first(); i < piece_.end(); ++i) {
+      if (steps_[i].role == Role::Inside) run(steps_[i], i);
     }
-    for (size_t i = 0; i < region_.steps().size(); ++i) {
-      if (region_.steps()[i].role == Role::End) end(region_.steps()[i], i);
-    }
+    for (size_t i = piece_.first(); i < steps_.size(); ++i) give(i);
   }
 
  private:
@@ -88,7 +86,7 @@ class BackwardCapture {
   void add(const BackwardRegion::Target& to, const at::Tensor& gradient) {
     if (to.step < 0 || !gradient.defined()) return;
     variable_list& inputs = gradients_[to.step];
-    inputs.resize(region_.steps()[to.step].node->num_inputs());
+    inputs.resize(steps_[to.step].node->num_inputs());
     at::Tensor& sum = inputs.at(to.input);
     sum = sum.defined() ? at::add(sum, gradient) : gradient;
   }
@@ -97,7 +95,7 @@ class BackwardCapture {
     Node& node = *step.node;
     variable_list inputs = std::move(gradients_[i]);
     inputs.resize(node.num_inputs());
-    const at::Tensor* saved = saved_.data() + step.first_tensor;
+    const at::Tensor* saved = saved_.data() + piece_.first_tensor(i);
     auto* compiled = dynamic_cast<CompiledNode*>(&node);
     variable_list outputs = compiled ? run_compiled(*compiled, saved, inputs) : call(node, saved, std::move(inputs));
     if (session_.refused()) throw Refused{};
@@ -142,25 +140,22 @@ class BackwardCapture {
     tangent = at::empty_strided(meta.sizes, meta.strides, options).copy_(tangent);
   }
 
-  void end(const Step& step, size_t i) {
-    std::vector<int32_t>& places = made_.gradients.emplace_back();
-    for (const uint32_t input : step.given) {
-      const variable_list& inputs = gradients_[i];
-      const at::Tensor gradient = input < inputs.size() ? inputs[input] : at::Tensor();
-      if (!gradient.defined()) {
-        places.push_back(-1);
-        continue;
-      }
+  void give(size_t i) {
+    for (uint32_t input = 0; input < gradients_[i].size(); ++input) {
+      const at::Tensor& gradient = gradients_[i][input];
+      if (!gradient.defined()) continue;
       const graph::ValueId id = session_.value_of(gradient);
       if (id == graph::kNoValue) throw Refused{"a gradient that is of a class of tensors"};
       std::vector<graph::ValueId>& outputs = made_.graph.outputs;
       const auto known = std::ranges::find(outputs, id);
-      places.push_back(static_cast<int32_t>(known - outputs.begin()));
+      const auto output = static_cast<int32_t>(known - outputs.begin());
+      made_.gradients.push_back({static_cast<int32_t>(i - piece_.first()), input, output});
       if (known == outputs.end()) outputs.push_back(id);
     }
   }
 
-  const BackwardRegion& region_;
+  const BackwardPiece& piece_;
+  const std::vector<Step>& steps_;
   fake::Session& session_;
   CapturedBackward& made_;
   std::vector<variable_list> gradients_;  // by step
@@ -174,7 +169,7 @@ bool writes_inputs(const graph::Graph& graph) {
 
 }  // namespace
 
-CapturedBackward capture_backward(const BackwardRegion& region, const variable_list& tangents) {
+CapturedBackward capture_backward(const BackwardPiece& piece) {
   CapturedBackward made;
   const auto refuse = [&](std::string why) {
     made.refusal = std::move(why);
@@ -183,7 +178,7 @@ CapturedBackward capture_backward(const BackwardRegion& region, const variable_l
   {
     fake::Session session(made.graph);
     try {
-      BackwardCapture(region, session, made).run(tangents);
+      BackwardCapture(piece, session, made).run();
     } catch (const Refused& refused) {
       if (const auto refusal = session.take_refusal()) return refuse(refusal->op + ": " + refusal->message);
       return refuse(refused.why);

@@ -1,4 +1,4 @@
-// One graph for a whole region of autograd's graph: its nodes are run on stand-ins for what they have saved.
+// One graph for a piece of a backward: its nodes are run on stand-ins for what they have saved.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,23 @@
 
 namespace magneto::autograd {
 
+/// A gradient that a piece gives to a step behind it or to an end.
+struct PieceGradient {
+  int32_t step;  // from the piece's first
+  uint32_t input;
+  int32_t output;
+};
+
 struct CapturedBackward {
-  /// Inputs: what the nodes have saved, then the tangents.
+  /// Inputs: what the nodes have saved, then what has arrived.
   graph::Graph graph;
-  /// By end of the region and input that is given: positions among the outputs; -1: there is no gradient.
-  std::vector<std::vector<int32_t>> gradients;
+  /// Where the outputs go.
+  std::vector<PieceGradient> gradients;
   /// Not empty: why there is none.
   std::string refusal;
 };
 
 /// Needs the GIL.
-CapturedBackward capture_backward(const BackwardRegion& region, const torch::autograd::variable_list& tangents);
+CapturedBackward capture_backward(const BackwardPiece& piece);
 
 }  // namespace magneto::autograd

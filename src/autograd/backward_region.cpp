@@ -56,10 +56,12 @@ std::string why_not_plain(const Node& node) {
   return {};
 }
 
+constexpr const char* kHooks = "hooks on gradients inside";
+
 /// Empty: a program can compute what the node computes.
 std::string why_outside(Node& node) {
   if (dynamic_cast<torch::autograd::AccumulateGrad*>(&node)) return "a leaf";
-  if (has_hooks(node)) return "hooks on gradients inside";
+  if (has_hooks(node)) return kHooks;
   if (is_python(node)) return "a custom autograd.Function (" + node.name() + ")";
   if (std::string why = why_not_plain(node); !why.empty()) return why;
   if (auto* compiled = dynamic_cast<CompiledNode*>(&node)) return compiled->why_apart();
@@ -68,6 +70,10 @@ std::string why_outside(Node& node) {
   visit_fields(node, check);
   if (check.has_hooks) return "hooks on saved tensors";
   return check.unusual ? "saved tensors that are no plain tensors of the CPU" : "";
+}
+
+bool is_ours(BackwardRegion::Role role) {
+  return role == BackwardRegion::Role::Inside || role == BackwardRegion::Role::Called;
 }
 
 }  // namespace
@@ -86,7 +92,7 @@ class BackwardRegion::Walk {
       state.step = static_cast<int32_t>(region_.steps_.size());
       Step& step = region_.steps_.emplace_back(Step{.node = node});
       step.role = role_of(*node, state);
-      for (const Edge& next : node->next_edges()) arrive(next, step.role == Role::Inside);
+      for (const Edge& next : node->next_edges()) arrive(next, is_ours(step.role));
     }
     link(roots, !asked.empty());
   }
@@ -133,8 +139,12 @@ class BackwardRegion::Walk {
     if (!state.only_inside || asked_.contains(&node)) return outside;
     const std::string why = why_outside(node);
     if (why.empty()) return Role::Inside;
-    if (!dynamic_cast<torch::autograd::AccumulateGrad*>(&node)) ++region_.left_[why];
-    return outside;
+    if (dynamic_cast<torch::autograd::AccumulateGrad*>(&node)) return outside;
+    const bool by_design = why == kHooks || is_python(node);
+    // On other devices the engine has threads and streams for them.
+    const bool calls = asked_.empty() && why_not_plain(node).empty();
+    if (!calls || !by_design) ++region_.left_[why];
+    return calls ? Role::Called : outside;
   }
 
   /// Backwards, so that it is known what leads to what is asked for.
@@ -156,7 +166,7 @@ class BackwardRegion::Walk {
       for (const Edge& next : step.node->next_edges()) step.next.push_back(target(next));
       const auto leads = [](const Target& to) { return to.step >= 0; };
       needed[i] = !some || asked_.contains(step.node.get()) || std::ranges::any_of(step.next, leads);
-      if (step.role == Role::Inside && needed[i]) std::ranges::for_each(step.next, gives);
+      if (is_ours(step.role) && needed[i]) std::ranges::for_each(step.next, gives);
       if (step.role == Role::Inside && !needed[i]) step.role = Role::Outside;
     }
     for (const Edge& root : roots) region_.roots_.push_back(target(root));
@@ -207,25 +217,65 @@ void add_form(std::vector<int64_t>& key, const torch::autograd::InputMetadata& m
 
 }  // namespace
 
-void BackwardRegion::add_key(Step& step) {
+BackwardRegion::BackwardRegion(const edge_list& roots, const edge_list& asked) { Walk(*this, roots, asked); }
+
+size_t BackwardRegion::count(Role role) const {
+  return static_cast<size_t>(std::ranges::count(steps_, role, &Step::role));
+}
+
+size_t BackwardRegion::piece_end(size_t first) const {
+  return static_cast<size_t>(std::ranges::find(steps_.begin() + first, steps_.end(), Role::Called, &Step::role) -
+                             steps_.begin());
+}
+
+// -- pieces
+
+BackwardPiece::BackwardPiece(const BackwardRegion& region, size_t first, const Arrived& arrived)
+    : region_(region), first_(first), end_(region.piece_end(first)) {
+  const std::vector<Step>& steps = region.steps();
+  const auto inside = [](const Step& step) { return step.role == Role::Inside; };
+  if (std::none_of(steps.begin() + first, steps.begin() + end_, inside)) return;
+  key_.push_back(at::globalContext().deterministicAlgorithms());
+  for (size_t i = first; i < end_; ++i) {
+    saved_.push_back(tensors_.size());
+    key_.push_back(static_cast<int64_t>(steps[i].role == Role::Inside));
+    if (steps[i].role != Role::Inside) continue;
+    for (uint32_t input = 0; input < arrived[i].size(); ++input) take({static_cast<int32_t>(i), input}, arrived);
+    for (const Target& to : steps[i].next) take(to, arrived);
+    add_key(steps[i]);
+  }
+  for (size_t i = 0; i < taken_.size(); ++i) {
+    key_.push_back(taken_[i].step - static_cast<int64_t>(first_));
+    key_.push_back(taken_[i].input);
+    add_form(key_, tangents_[i]);
+  }
+}
+
+void BackwardPiece::take(const Target& place, const Arrived& arrived) {
+  if (place.step < 0) return;
+  const variable_list& there = arrived[place.step];
+  if (place.input >= there.size() || !there[place.input].defined()) return;
+  const auto same = [&](const Target& known) { return known.step == place.step && known.input == place.input; };
+  if (std::ranges::any_of(taken_, same)) return;
+  taken_.push_back(place);
+  tangents_.push_back(there[place.input].variable_data());
+}
+
+void BackwardPiece::add_key(const Step& step) {
   Node& node = *step.node;
-  key_.push_back(static_cast<int64_t>(step.role));
-  if (step.role == Role::Outside) return;
   key_.push_back(node.num_inputs());
   for (uint32_t i = 0; i < node.num_inputs(); ++i) add_form(key_, node.input_metadata(i));
-  if (step.role == Role::End) {
-    key_.push_back(static_cast<int64_t>(step.given.size()));
-    for (const uint32_t input : step.given) key_.push_back(input);
-    return;
-  }
   key_.push_back(static_cast<int64_t>(step.next.size()));
-  for (const Target& to : step.next) {
-    key_.push_back(to.step);
+  for (size_t i = 0; i < step.next.size(); ++i) {
+    const Target& to = step.next[i];
+    key_.push_back(to.step < 0 ? -1 : to.step - static_cast<int64_t>(first_));
     key_.push_back(to.input);
+    const Edge& edge = node.next_edges()[i];
+    if (edge.is_valid()) add_form(key_, edge.function->input_metadata(edge.input_nr));
   }
   key_.push_back(static_cast<int64_t>(typeid(node).hash_code()));
   structure_ = c10::hash_combine(structure_, typeid(node).hash_code());
-  step.first_tensor = tensors_.size();
+  const size_t before = tensors_.size();
   if (auto* compiled = dynamic_cast<CompiledNode*>(&node)) {
     key_.push_back(reinterpret_cast<int64_t>(&compiled->backward()));
     owners_.push_back(compiled->owner());
@@ -234,26 +284,14 @@ void BackwardRegion::add_key(Step& step) {
     Fields fields(node, tensors_, key_);
     visit_fields(node, fields);
   }
-  step.tensors = tensors_.size() - step.first_tensor;
-  for (size_t i = 0; i < step.tensors; ++i) add_form(key_, tensors_[step.first_tensor + i]);
+  for (size_t i = before; i < tensors_.size(); ++i) add_form(key_, tensors_[i]);
 }
 
-BackwardRegion::BackwardRegion(const edge_list& roots, const variable_list& tangents, const edge_list& asked) {
-  Walk(*this, roots, asked);
-  if (count(Role::Inside) == 0) return;
-  key_.push_back(at::globalContext().deterministicAlgorithms());
-  for (const Target& root : roots_) key_.push_back(root.step);
-  for (const at::Tensor& tangent : tangents) add_form(key_, tangent);
-  for (Step& step : steps_) add_key(step);
-}
-
-size_t BackwardRegion::count(Role role) const {
-  return static_cast<size_t>(std::ranges::count(steps_, role, &Step::role));
-}
-
-void BackwardRegion::release(bool keep_graph) {
+void BackwardPiece::release(bool keep_graph) {
   tensors_.clear();
-  for (const Step& step : steps_) {
+  tangents_.clear();
+  for (size_t i = first_; i < end_; ++i) {
+    const Step& step = region_.steps()[i];
     if (keep_graph || step.role != Role::Inside) continue;
     step.node->will_release_variables();
     step.node->release_variables();

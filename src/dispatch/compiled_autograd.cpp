@@ -5,6 +5,7 @@
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -29,6 +30,7 @@ namespace magneto::dispatch {
 
 namespace {
 
+using autograd::BackwardPiece;
 using autograd::BackwardRegion;
 using runtime::BackwardCall;
 using torch::autograd::Edge;
@@ -96,12 +98,7 @@ at::Tensor tangent_of(PyObject* object, const Edge& root) {
   return tangent;
 }
 
-struct Asked {
-  torch::autograd::edge_list roots;
-  BackwardCall call;
-};
-
-Asked read(PyObject* args, PyObject* kwargs) {
+BackwardCall read(PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"tensors", "grad_tensors",      "keep_graph",      "create_graph",
                                 "inputs",  "allow_unreachable", "accumulate_grad", nullptr};
   PyObject *tensors, *tangents, *inputs;
@@ -118,20 +115,20 @@ Asked read(PyObject* args, PyObject* kwargs) {
   if (torch::autograd::AnomalyMode::is_enabled()) throw LeftToEngine{"anomaly mode"};
   if (at::SavedTensorDefaultHooks::get_hooks(/*ignore_is_tracing=*/true)) throw LeftToEngine{"hooks on saved tensors"};
   if (PyTuple_GET_SIZE(tensors) == 0 || PyTuple_GET_SIZE(tensors) != PyTuple_GET_SIZE(tangents)) throw LeftToEngine{};
-  Asked asked;
-  asked.call.keep_graph = keep_graph != 0;
-  asked.call.accumulate = accumulate != 0;
+  BackwardCall call;
+  call.keep_graph = keep_graph != 0;
+  call.accumulate = accumulate != 0;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tensors); ++i) {
-    asked.roots.push_back(edge_of(PyTuple_GET_ITEM(tensors, i)));
-    asked.call.tangents.push_back(tangent_of(PyTuple_GET_ITEM(tangents, i), asked.roots.back()));
+    call.roots.push_back(edge_of(PyTuple_GET_ITEM(tensors, i)));
+    call.tangents.push_back(tangent_of(PyTuple_GET_ITEM(tangents, i), call.roots.back()));
   }
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(inputs); ++i) {
     const Edge edge = edge_of(PyTuple_GET_ITEM(inputs, i));
     const bool leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(edge.function.get());
     if (!leaf && accumulate) throw LeftToEngine{"gradients of tensors that are no leaves, to be accumulated"};
-    asked.call.asked.push_back(edge);
+    call.asked.push_back(edge);
   }
-  return asked;
+  return call;
 }
 
 // -- compiling
@@ -169,12 +166,12 @@ std::unique_ptr<runtime::TensorComputation> compile(PyObject* compiler, const gr
   return compile_natively(*backend, graph);
 }
 
-Entry make_entry(PyObject* compiler, const BackwardRegion& region, const BackwardCall& call) {
-  autograd::CapturedBackward captured = autograd::capture_backward(region, call.tangents);
+Entry make_entry(PyObject* compiler, const BackwardPiece& piece) {
+  autograd::CapturedBackward captured = autograd::capture_backward(piece);
   Entry entry{.program = nullptr,
               .refusal = std::move(captured.refusal),
-              .owners = region.owners(),
-              .structure = region.structure()};
+              .owners = piece.owners(),
+              .structure = piece.structure()};
   if (!entry.refusal.empty()) return entry;
   auto program = std::make_shared<runtime::BackwardProgram>();
   program->gradients = std::move(captured.gradients);
@@ -194,35 +191,65 @@ void report_left(const std::string& why) {
   report_eager_backward(why);
 }
 
-std::shared_ptr<const runtime::BackwardProgram> program_of(PyObject* compiler, const BackwardRegion& region,
-                                                           const BackwardCall& call) {
+using Program = std::shared_ptr<const runtime::BackwardProgram>;
+
+Program find_program(PyObject* compiler, const BackwardPiece& piece) {
   const auto usable = [](const Entry& entry) {
     if (!entry.program) throw LeftToEngine{entry.refusal};
     return entry.program;
   };
+  for (const at::Tensor& tangent : piece.tangents()) {
+    if (!autograd::is_plain(tangent)) throw LeftToEngine{"gradients that are no plain tensors of the CPU"};
+  }
   const auto& entries = entries_of(compiler);
-  if (const auto known = entries.find(region.key()); known != entries.end()) return usable(known->second);
-  const auto is_alike = [&](const auto& entry) { return entry.second.structure == region.structure(); };
+  if (const auto known = entries.find(piece.key()); known != entries.end()) return usable(known->second);
+  const auto is_alike = [&](const auto& entry) { return entry.second.structure == piece.structure(); };
   if (std::ranges::count_if(entries, is_alike) >= kMostSizes) throw LeftToEngine{"sizes or numbers that vary much"};
   if (std::ssize(entries) >= kMostEntries) throw LeftToEngine{"more kinds of backwards than programs are kept for"};
-  Entry made = make_entry(compiler, region, call);  // calls Python, which may forget all programs
-  return usable(entries_of(compiler).insert_or_assign(region.key(), std::move(made)).first->second);
+  // Nodes ask the engine which of their gradients are wanted.
+  const auto* asked = torch::autograd::get_current_graph_task_exec_info();
+  if (asked && !asked->empty()) throw LeftToEngine{"a backward inside of one that is asked for some gradients"};
+  Entry made = make_entry(compiler, piece);  // calls Python, which may forget all programs
+  return usable(entries_of(compiler).insert_or_assign(piece.key(), std::move(made)).first->second);
+}
+
+/// Null, and said: there is none. In the engine, which calls it without the GIL.
+Program program_of(PyObject* compiler, const BackwardPiece& piece, bool& any) {
+  Program program;
+  runtime::with_python([&] {
+    try {
+      program = find_program(compiler, piece);
+      any |= program != nullptr;
+    } catch (const LeftToEngine& left) {
+      report_left(left.why);
+    }
+  });
+  return program;
 }
 
 Ref run(PyObject* compiler, PyObject* args, PyObject* kwargs) {
   if (fake::Session::current()) throw LeftToEngine{};  // a capture computes with stand-ins
-  Asked asked = read(args, kwargs);
-  BackwardRegion region(asked.roots, asked.call.tangents, asked.call.asked);
+  BackwardCall call = read(args, kwargs);
+  BackwardRegion region(call.roots, call.asked);
   for (const auto& [why, count] : region.left()) report_left(why);
   if (region.count(BackwardRegion::Role::Inside) == 0) throw LeftToEngine{};
-  const auto program = program_of(compiler, region, asked.call);
+  const Ref kept = Ref::borrow(compiler);  // a hook may leave the block
+  bool any = false;
+  call.program_of = [&](const BackwardPiece& piece) { return program_of(compiler, piece, any); };
+  if (!call.asked.empty()) {
+    const autograd::Arrived arrived = runtime::arrive(region, call.tangents);
+    call.program_of = [program = find_program(compiler, {region, 0, arrived}), &any](const BackwardPiece&) {
+      any = true;
+      return program;
+    };
+  }
   torch::autograd::variable_list gradients;
   const bool ok = runtime::with_torch_errors([&] {
     const WithoutGil no_gil;
-    gradients = runtime::run_backward(program, std::move(region), std::move(asked.call));
+    gradients = runtime::run_backward(std::move(region), std::move(call));
   });
+  stats().whole_backward_runs += any && ok;
   if (!ok) throw PythonError{};
-  ++stats().whole_backward_runs;
   Ref result = checked(PyTuple_New(static_cast<Py_ssize_t>(gradients.size())));
   for (size_t i = 0; i < gradients.size(); ++i) {
     PyObject* gradient = gradients[i].defined() ? tensor_object(gradients[i]) : Py_NewRef(Py_None);
