@@ -71,6 +71,8 @@ struct Options {
   autograd::PartitionWay partition;
   /// There are nearly as many captures as are kept: the segment ends where it needs what differs from run to run.
   bool exits_on_change = false;
+  /// A side exit is an error.
+  bool fullgraph = false;
   Tracer* tracer = nullptr;
   Dynamic dynamic = Dynamic::Never;
   /// Equal sizes are one symbol.

@@ -89,6 +89,7 @@ void set_up(capture::Capture& capture, const Context& context, const Segment& se
   capture.options.tries_data_sizes = !takes_sizes && is_ours && !segment.memory.ends_at_data_sizes;
   capture.session->takes = {context.fullgraph || settings().capture_scalar_outputs,
                             takes_sizes || capture.options.tries_data_sizes};
+  capture.options.fullgraph = context.fullgraph;
   capture.options.exits_on_change = start.prologue_done && !context.fullgraph && is_crowded(context, segment);
 }
 

@@ -13,6 +13,7 @@
 #include "capture/calls/calls.h"
 #include "capture/capture.h"
 #include "capture/interpreter/frames.h"
+#include "capture/marks.h"
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
 #include "capture/torch/footprint.h"
@@ -32,7 +33,9 @@ namespace magneto::capture {
 namespace {
 
 constexpr char kIterator[] = "magneto.mask_loop";
-constexpr int64_t kMostEntries = 64;
+/// All turns run, also those that were not hit: a token that chooses two of sixty experts would wait for the others.
+/// With more entries the loop goes by the data, with a side exit, where the program allows one.
+constexpr int64_t kMostEntries = 8, kMostWithoutExits = 64;
 
 /// The entries of the mask, of one dimension, whose places the value lists in their order. Nothing: it is something
 /// else.
@@ -195,7 +198,8 @@ Ref MaskLoops::begin(InterpFrame& f) {
   if (std::ranges::any_of(sizes.slice(1), [](const c10::SymInt& size) { return size.maybe_as_int() != 1; })) return {};
   const graph::ValueId value = c.session->value_of(tensor);
   const std::optional<int64_t> entries = entries_of_mask(c.graph, value);
-  if (!entries || *entries > kMostEntries) return {};
+  const bool needs_one_graph = c.options.fullgraph || BreakRegions::is_error();
+  if (!entries || *entries > (needs_one_graph ? kMostWithoutExits : kMostEntries)) return {};
 
   auto loop = std::make_unique<Loop>(
       Loop{.frame = &f, .site = site, .depth = f.depth, .entries = *entries, .dims = tensor.dim() - 1, .rows = value});
