@@ -50,6 +50,16 @@ def group_norm(grad: torch.Tensor, x: torch.Tensor) -> Any:
     )[0]
 
 
+def ctc(grad: torch.Tensor, x: torch.Tensor) -> Any:
+    """All of the time, one label; which class a label is, eager does not check."""
+    if x.shape[0] < 2 or x.shape[2] < 2 or x.numel() == 0 or grad.shape[0] != x.shape[1]:
+        raise ValueError("too little for a label")
+    one = (x[0, :, 0] * 0).long() + 1
+    targets, lengths = torch.stack([one, one], 1), one * 0 + x.shape[0]
+    losses, scores = aten._ctc_loss.Tensor(x, targets, lengths, one, 0, False)
+    return aten._ctc_loss_backward.Tensor(grad, x, targets, lengths, one, losses, scores, 0, False)
+
+
 def convolution(x: torch.Tensor, w: torch.Tensor) -> Any:
     y = F.conv1d(x, w)
     return aten.convolution_backward(y, x, w, [w.shape[0]], [1], [0], [1], False, [0], 1, ALL)
@@ -132,6 +142,7 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
         "a! c! d!, a! b! c! d!, i:a! c! d!",
         not_empty(lambda grad, x, y: aten.nll_loss2d_backward(grad, x, y * 0, None, 0, -100, x.sum())),
     ),
+    "aten::_ctc_loss_backward.Tensor": ("b!, a! b! c!", ctc),
     "aten::native_layer_norm_backward": ("a! b!, a! b!, b!", layer_norm),
     "aten::native_batch_norm_backward": ("a! b! c!, a! b! c!", not_empty(batch_norm)),
     "aten::native_group_norm_backward": ("a! 6! c!, a! 6! c!", group_norm),
