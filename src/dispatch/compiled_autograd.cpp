@@ -1,6 +1,7 @@
 #include "dispatch/compiled_autograd.h"
 
 #include <ATen/SavedTensorHooks.h>
+#include <ATen/autocast_mode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
@@ -113,6 +114,7 @@ BackwardCall read(PyObject* args, PyObject* kwargs) {
   if (c10::impl::dispatch_mode_enabled()) throw LeftToEngine{"a dispatch mode"};
   if (c10::InferenceMode::is_enabled()) throw LeftToEngine{};
   if (torch::autograd::AnomalyMode::is_enabled()) throw LeftToEngine{"anomaly mode"};
+  if (at::autocast::is_autocast_enabled(at::kCPU)) throw LeftToEngine{"autocast"};  // formulas run under it
   if (at::SavedTensorDefaultHooks::get_hooks(/*ignore_is_tracing=*/true)) throw LeftToEngine{"hooks on saved tensors"};
   if (PyTuple_GET_SIZE(tensors) == 0 || PyTuple_GET_SIZE(tensors) != PyTuple_GET_SIZE(tangents)) throw LeftToEngine{};
   BackwardCall call;

@@ -450,7 +450,17 @@ def anomaly_mode(compile: Compile, seen: Seen) -> None:
     seen += pieces.gradients()
 
 
+def under_autocast(compile: Compile, seen: Seen) -> None:
+    """Formulas of the engine multiply in bfloat16 there."""
+    a, b, _ = network()
+    loss = b(torch.tanh(a(torch.randn(5, 4)))).square().sum()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss.backward()
+    seen += gradients(a, b)
+
+
 LEFT: dict[Program, str] = {
+    under_autocast: "autocast",
     checkpointed: "hooks on saved tensors",
     saved_on_cpu: "hooks on saved tensors",
     gradients_of_gradients: "create_graph=True",
