@@ -88,3 +88,23 @@ def test_goes_by_the_data(name: str) -> None:
 def test_exits_anywhere(name: str) -> None:
     with _test_settings.patch(exit_every=7):
         check(PROGRAMS[name], False)
+
+
+@pytest.mark.parametrize(
+    ("entries", "fullgraph", "breaks"), [(8, False, 0), (9, False, 1), (9, True, 0), (64, True, 0)]
+)
+def test_many_entries_go_by_the_data(entries: int, fullgraph: bool, breaks: int) -> None:
+    """All turns of a loop that is one graph run: with many entries only where an exit would be an error."""
+
+    def program(x: torch.Tensor, hit: torch.Tensor) -> torch.Tensor:
+        out = torch.zeros_like(x)
+        for i in hit.nonzero():
+            out += x * i[0]
+        return out
+
+    compiled = magneto.compile(program, fullgraph=fullgraph)
+    for places in ([1, 5], [], [0]):
+        hit = torch.zeros(entries, dtype=torch.bool)
+        hit[places] = True
+        assert_same(compiled(torch.ones(2), hit), program(torch.ones(2), hit))
+    assert (magneto.stats()["breaks"] > 0) == (breaks > 0)
