@@ -316,10 +316,10 @@ class Capture::Suspended {
   Capture& capture_;
   const at::impl::PythonTorchFunctionTLS torch_function_ = at::impl::PythonTorchFunctionTLS::get_state();
   const c10::AutogradState autograd_ = c10::AutogradState::get_tls_state();
-  std::unique_ptr<at::functorch::FuncTorchTLSBase>
-      transforms_;  // of torch.func: the object itself, C++ code refers to it
+  /// Of torch.func, the object itself: C++ code refers to it.
+  std::unique_ptr<at::functorch::FuncTorchTLSBase> transforms_;
+  const c10::impl::ForceDispatchKeyGuard keys_;  // puts back, last of all, what the capture had
   const fake::Session::Aside aside_;
-  const c10::impl::ForceDispatchKeyGuard keys_;
   const FrameHook hook_;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "capture/interpreter/operations.h"
+#include "capture/interpreter/tensor_keys.h"
 #include "capture/torch/torch_calls.h"
 #include "python/imported.h"
 #include "runtime/plan/torch_errors.h"
@@ -43,10 +44,7 @@ bool assign_selected(Capture& capture, PyObject* target, PyObject* mask, PyObjec
       to.device() != chosen.device() || !to.is_non_overlapping_and_dense()) {
     return false;
   }
-  const auto memory = [](const at::Tensor& tensor) {
-    return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
-  };
-  if (memory(to) == memory(chosen)) return false;  // perhaps an error
+  if (share_memory(to, chosen)) return false;  // perhaps an error
   if (chosen.scalar_type() != c10::kBool || chosen.dim() == 0 || chosen.dim() > to.dim() ||
       chosen.sizes() != to.sizes().slice(0, chosen.dim()) || fake::known_value(chosen)) {
     return false;

@@ -12,6 +12,13 @@
 #include "support/tensor_object.h"
 
 namespace magneto::capture {
+bool share_memory(const at::Tensor& a, const at::Tensor& b) {
+  const auto memory = [](const at::Tensor& tensor) {
+    return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  };
+  return memory(a) == memory(b);
+}
+
 namespace {
 
 /// A tangent of forward-mode AD, for which our operator has no rule.
@@ -23,13 +30,6 @@ bool is_unknown_place(PyObject* index) {
   const at::Tensor& tensor = unpack_tensor(index);
   return tensor.dim() == 0 && c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/false) &&
          tensor.scalar_type() != c10::kByte && !fake::known_value(tensor);
-}
-
-bool share_memory(const at::Tensor& a, const at::Tensor& b) {
-  const auto memory = [](const at::Tensor& tensor) {
-    return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
-  };
-  return memory(a) == memory(b);
 }
 
 /// Whole numbers, each of which takes one dimension.

@@ -2,6 +2,7 @@
 // number that follows from sizes.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <Python.h>
 
 #include <cstdint>
@@ -19,6 +20,9 @@ struct UnknownPlaces {  // or numbers that follow from sizes, which PyTorch's in
   std::vector<std::pair<int64_t, PyObject*>> places;  // by dimension of the tensor, ascending
   Ref rest;                                           // the key without them
 };
+
+/// Stand-ins of one storage.
+bool share_memory(const at::Tensor& a, const at::Tensor& b);
 
 /// The items of a tuple, or the key itself.
 inline std::span<PyObject* const> key_items(PyObject* const& key) {

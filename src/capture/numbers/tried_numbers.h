@@ -1,4 +1,4 @@
-// Numbers that only the data says, and over which a segment goes on by default, as their values might not matter.
+// Data-dependent numbers over which a segment goes on by default, as their values might not matter.
 #pragma once
 
 namespace magneto::capture {

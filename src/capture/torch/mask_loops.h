@@ -45,7 +45,7 @@ class MaskLoops {
   /// What a local variable holds that a turn has set, and that can't be chosen. The loop is none if it is read.
   static PyObject* unknown();
   [[noreturn]] void read_unknown(const InterpFrame& f, int32_t slot);
-  /// In a turn, the program asks whether a size that only the data says is zero: the answer is that it is not, which
+  /// In a turn, the program asks whether a data-dependent size is zero: the answer is that it is not, which
   /// each run that has the turn checks. Nothing: it asks something else.
   std::optional<bool> answer(const shapes::Relation& question);
 
