@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import torch
+from program_table import ProgramTable
 
 Tensor = torch.Tensor
-Program = Callable[..., Any]
 ENTRIES, TOKENS, WIDTH = 4, 6, 3
-CAPTURED: dict[str, Program] = {}
-LEFT: dict[str, Program] = {}
+captured = CAPTURED = ProgramTable()
+left = LEFT = ProgramTable()
 # Operators ask of sizes what not all data answer alike.
 MAY_BE_UNDONE = {"flattened", "skips_where_a_turn_may_be_empty"}
-
-
-def captured(program: Program) -> Program:
-    CAPTURED[program.__name__] = program
-    return program
-
-
-def left(program: Program) -> Program:
-    LEFT[program.__name__] = program
-    return program
 
 
 # Each is given x (tokens, width), chosen (tokens): the entry of each token, w (entries, width, width), hit: mask of entries.

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 from compare import assert_same
-from mask_loop_programs import CAPTURED, ENTRIES, LEFT, MAY_BE_UNDONE, TOKENS, WIDTH, Program
+from mask_loop_programs import CAPTURED, ENTRIES, LEFT, MAY_BE_UNDONE, TOKENS, WIDTH
+from program_table import Program
 
 import magneto
 from magneto import _test_settings

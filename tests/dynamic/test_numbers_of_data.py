@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 from compare import assert_same
-from tried_number_programs import CAPTURED, LEFT, Program
+from program_table import Program
+from tried_number_programs import CAPTURED, LEFT
 
 import magneto
 from magneto import _test_settings

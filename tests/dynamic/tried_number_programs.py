@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
+from program_table import ProgramTable
 
 Tensor = torch.Tensor
-Program = Callable[[Tensor, Tensor], Any]
-CAPTURED: dict[str, Program] = {}
-LEFT: dict[str, Program] = {}
-
-
-def captured(program: Program) -> Program:
-    CAPTURED[program.__name__] = program
-    return program
-
-
-def left(program: Program) -> Program:
-    LEFT[program.__name__] = program
-    return program
+captured = CAPTURED = ProgramTable()
+left = LEFT = ProgramTable()
 
 
 # Each is given x (rows, 3) and lengths that add up to its rows.
