@@ -350,7 +350,7 @@ void Capture::abandon(BreakReason reason, std::string message) {
 void Capture::side_exit(BreakReason reason, std::string message) {
   errors.check_sticky();
   PyErr_Clear();
-  mask_loops.require_none();
+  mask_loops.require_none(message);
   const bool needs_data = reason == BreakReason::DataDependentValue || reason == BreakReason::DataDependentBranch;
   if (!feedback.plain_sizes && (symbols.of_torch > 0 || (needs_data && symbols.makes_tensors_of_sizes))) {
     feedback.plain_sizes = true;

@@ -402,6 +402,8 @@ int64_t count_pieces(const Call&, int64_t length, int64_t size) {
 /// As many as in this run, the last of them not empty.
 int64_t count_pieces(const SymbolicCall& call, const SymInt& length, const SymInt& size) {
   const auto count = static_cast<int64_t>(call.result_count());
+  if (call.is_unbacked(size) && !call.is_unbacked(length))
+    (void)((size + length - 1) / length).guard_int(__FILE__, __LINE__);
   return length * (count - 1) < size && size <= length * count ? count : 0;
 }
 
@@ -456,6 +458,7 @@ bool unbind(C& call) {
     count = self.sizes[dim];
   } else {
     count = static_cast<int64_t>(call.result_count());
+    if (call.is_unbacked(self.sizes[dim])) (void)self.sizes[dim].guard_int(__FILE__, __LINE__);
     if (self.sizes[dim] != count) return false;
   }
   std::vector<View<C>> parts(count, self);

@@ -156,6 +156,7 @@ Ref Containers::contents_of(PyObject* object) {
 Ref ObjectProtocol::iterate(PyObject* value) {
   if (is_tensor(value)) {
     if (Ref items = c.calls.call_replaced_method(value, MAGNETO_STR("__iter__"))) return items;
+    c.symbols.require_length(value);
     static PyObject* const unbind =
         lookup_in_type(reinterpret_cast<PyTypeObject*>(tensor_class()), MAGNETO_STR("unbind"));
     CallArgs args;

@@ -6,6 +6,7 @@
 #include "capture/interpreter/object_protocol.h"
 #include "capture/interpreter/operations.h"
 #include "capture/numbers/strings.h"
+#include "capture/numbers/symbols.h"
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
 #include "capture/world/world.h"
@@ -253,6 +254,7 @@ int32_t Interpreter::step_data(const Instr& in) {
 }
 
 void Interpreter::op_unpack(PyObject* sequence, int32_t before, int32_t after, bool star) {
+  if (is_fake_tensor(sequence) && !star) c.symbols.require_length(sequence, before);
   Ref items = PyTuple_CheckExact(sequence) && !c.world.is_outside(sequence) ? Ref::borrow(sequence)
                                                                             : c.protocol.list_of(sequence);
   const auto size = static_cast<int32_t>(PySequence_Fast_GET_SIZE(items.get()));

@@ -15,6 +15,7 @@
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
 #include "capture/numbers/tried_numbers.h"
+#include "capture/torch/mask_loops.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/world/modules.h"
 #include "python/imported.h"
@@ -283,6 +284,22 @@ void Symbols::exit_for_number(Expr size) {
   end_at_data_numbers(c);
   c.side_exit(BreakReason::DataDependentValue, "the program needs the number " + shapes::text(size) +
                                                    ", which is data-dependent (" + c.session->origins(size) + ")");
+}
+
+void Symbols::require_length(PyObject* object, std::optional<int64_t> wanted) {
+  const at::Tensor& tensor = unpack_tensor(object);
+  if (!fake::is_fake(tensor) || tensor.dim() == 0) return;
+  const Expr length = c.session->sizes().simplified(c.session->sizes_of(tensor)[0]);
+  if (!c.session->sizes().is_unbacked(length)) return;
+  end_at_data_numbers(c);
+  if (c.options.tries_data_sizes) end_at_data_sizes();
+  // Where it has another length, CPython raises what eager does.
+  if (wanted && c.options.fullgraph && check_questions({shapes::equal(length, *wanted)})) return;
+  const std::string why = c.frame ? c.mask_loops.why_refused(*c.frame) : "";
+  c.side_exit(BreakReason::DataDependentValue,
+              "the program goes over a tensor whose length " + shapes::text(length) + " is data-dependent (" +
+                  c.session->origins(length) + ")" +
+                  (why.empty() ? "" : "; it is not captured as a loop over a mask: " + why));
 }
 
 bool Symbols::check_questions(const std::vector<Relation>& relations) {

@@ -9,6 +9,7 @@
 #include <Python.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -49,6 +50,8 @@ class Symbols {
   bool check_condition(PyObject* condition);
   [[noreturn]] void exit_at_question(const shapes::Relation& relation);
   [[noreturn]] void exit_for_number(shapes::Expr size);
+  /// The program goes over the rows of a tensor: how many these are has an answer. `wanted`: it takes so many.
+  void require_length(PyObject* tensor, std::optional<int64_t> wanted = {});
   /// The number that a size is: an unknown one, unless it is known after all.
   Ref size_number(shapes::Expr size);
   /// torch.Size, where one of the sizes is such a number; null: all are plain.

@@ -35,6 +35,7 @@ Ref list_of_data(Capture& capture, PyObject* tensor) {
   constexpr int64_t kMostItems = 256;
   const at::Tensor& values = unpack_tensor(tensor);
   const bool tries = capture.options.tries_data_sizes && !capture.feedback.ends_at_data_numbers && values.dim() == 1;
+  if (capture.session->takes.numbers || tries) capture.symbols.require_length(tensor);
   if ((!capture.session->takes.numbers && !tries) || values.dim() > 1 || values.numel() > kMostItems ||
       !c10::isIntegralType(values.scalar_type(), /*includeBool=*/false)) {
     capture.side_exit(BreakReason::DataDependentValue, "call of torch._C.TensorBase.tolist");

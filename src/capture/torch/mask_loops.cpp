@@ -170,8 +170,13 @@ void MaskLoops::refuse(const Loop& loop, std::string why) {
   throw Retry{};
 }
 
-void MaskLoops::require_none() {
-  if (!loops_.empty()) refuse(*loops_.back(), "it is left in the middle");
+std::string MaskLoops::why_refused(const InterpFrame& f) const {
+  const auto found = c.feedback.plain_loops.find({f.info->code, f.instr().next});
+  return found == c.feedback.plain_loops.end() ? "" : found->second;
+}
+
+void MaskLoops::require_none(const std::string& why) {
+  if (!loops_.empty()) refuse(*loops_.back(), why.empty() ? "it is left in the middle" : "in it, " + why);
 }
 
 Ref MaskLoops::call_method(const char* name, std::vector<PyObject*> values) {
@@ -392,7 +397,6 @@ void MaskLoops::require_known(InterpFrame* innermost) {
 }
 
 std::optional<bool> MaskLoops::answer(const shapes::Relation& question) {
-  using Kind = shapes::Relation::Kind;
   if (loops_.empty() || !loops_.back()->turn) return std::nullopt;
   const shapes::Relation asked = shapes::with_difference(question, c.session->sizes().original(question.difference));
   std::optional<shapes::Expr> size;

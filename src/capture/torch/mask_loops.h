@@ -38,8 +38,10 @@ class MaskLoops {
   static bool is_iterator(PyObject* object);
   /// At FOR_ITER: the next row; null: the loop is over.
   Ref next(InterpFrame& f);
-  /// The segment ends, however it does: no loop may be under way.
-  void require_none();
+  /// The loop that begins here is none of these: why. Empty: it never looked like one.
+  std::string why_refused(const InterpFrame& f) const;
+  /// The segment ends, however it does, and for whatever reason: no loop may be under way.
+  void require_none(const std::string& why = {});
   /// ...here, in front of an instruction of these frames: they need no variable that only a turn of a loop has set.
   void require_known(InterpFrame* innermost);
   /// What a local variable holds that a turn has set, and that can't be chosen. The loop is none if it is read.
