@@ -19,7 +19,7 @@ BREAKS: dict[str, int] = {
     "fastspeech2": 3,
     "led": 1,
     "longformer": 1,
-    "udop": 2,
+    "udop": 1,
     "vilt": 9,
 }
 

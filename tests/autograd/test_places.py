@@ -59,8 +59,17 @@ def put(x: torch.Tensor, i: torch.Tensor) -> Any:
     return y * x
 
 
+def sequences(x: torch.Tensor, i: torch.Tensor) -> Any:
+    y = x * 2
+    rows, columns = zip(*torch.stack([i - 1, i]).view(2, 1).expand(2, 2), strict=True)
+    y[rows, columns] = 0.5
+    y[:2, [i, i]] += x[0, 0]
+    return y[[i, i - 1], 1:3], x[..., (i, i, i)], y
+
+
 PROGRAMS = [
     put,
+    sequences,
     row,
     second_use,
     found_inside,

@@ -126,7 +126,9 @@ Ref ObjectProtocol::read_tensor(const Item& item) {
   PyObject* const getitem = made.get([] { return operator_function("getitem"); });
   Ref deep = c.symbols.with_symints(c.containers.readable(item.key).get());
   PyObject* args[] = {item.container, deep.get()};
-  const auto places = c.torch.is_overridden(args) ? std::nullopt : unknown_places(item.container, deep.get());
+  const bool overridden = c.torch.is_overridden(args);
+  if (!overridden) args[1] = (deep = with_stacked_places(c, item.container, std::move(deep))).get();
+  const auto places = overridden ? std::nullopt : unknown_places(item.container, deep.get());
   return c.torch.record(graph::TorchNode::Kind::CallFunction, getitem, args, nullptr, [&] {
     return places ? select_unknown(item.container, *places) : PyObject_GetItem(item.container, deep.get());
   });
@@ -145,6 +147,7 @@ bool ObjectProtocol::write_tensor(const Item& item, PyObject* value) {
   Ref deep = c.symbols.with_symints(c.containers.readable(item.key).get());
   PyObject* args[] = {item.container, deep.get(), value};
   const bool overridden = c.torch.is_overridden(args);
+  if (!overridden) args[1] = (deep = with_stacked_places(c, item.container, std::move(deep))).get();
   auto places = overridden ? std::nullopt : unknown_places(item.container, deep.get());
   // Where the place is data-dependent, what is written to it stays an operator of its own.
   if (places && std::ranges::any_of(places->places, [](const auto& place) { return is_fake_tensor(place.second); })) {

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 
+#include "capture/calls/calls.h"
 #include "capture/capture.h"
 #include "capture/kinds.h"
+#include "python/imported.h"
 #include "runtime/plan/torch_errors.h"
 #include "support/tensor_object.h"
 
@@ -39,7 +41,33 @@ bool is_list_of_places(PyObject* item) {
   return dtype == c10::kLong || dtype == c10::kInt;
 }
 
+/// It indexes as `torch.tensor(sequence)` does: a tensor of int64 on the device of the tensor.
+bool is_sequence_of_places(const at::Tensor& tensor, PyObject* item) {
+  if (!PyTuple_CheckExact(item) && !PyList_CheckExact(item)) return false;
+  const std::span parts(PySequence_Fast_ITEMS(item), static_cast<size_t>(PySequence_Fast_GET_SIZE(item)));
+  const auto is_place = [&](PyObject* part) {
+    if (!is_fake_tensor(part)) return false;
+    const at::Tensor& place = unpack_tensor(part);
+    return place.dim() == 0 && place.scalar_type() == c10::kLong && place.device() == tensor.device();
+  };
+  return std::ranges::all_of(parts, is_place) && std::ranges::any_of(parts, is_unknown_place);
+}
+
 }  // namespace
+
+Ref with_stacked_places(Capture& capture, PyObject* tensor, Ref key) {
+  if (!is_fake_tensor(tensor) || !PyTuple_CheckExact(key.get())) return key;  // a list alone may be read as a tuple
+  const std::span<PyObject* const> items = key_items(key.get());
+  const auto is_sequence = [&](PyObject* item) { return is_sequence_of_places(unpack_tensor(tensor), item); };
+  if (std::ranges::none_of(items, is_sequence)) return key;
+  static constinit Imported stack("torch", "stack");
+  Ref stacked = checked(PyTuple_New(static_cast<Py_ssize_t>(items.size())));
+  for (size_t i = 0; i < items.size(); ++i) {
+    Ref item = is_sequence(items[i]) ? capture.calls.call(stack.get(), {items[i]}) : Ref::borrow(items[i]);
+    PyTuple_SET_ITEM(stacked.get(), static_cast<Py_ssize_t>(i), item.release());
+  }
+  return stacked;
+}
 
 std::optional<UnknownPlaces> unknown_places(PyObject* tensor, PyObject* key) {
   if (!is_fake_tensor(tensor)) return std::nullopt;

@@ -15,6 +15,8 @@
 
 namespace magneto::capture {
 
+class Capture;
+
 /// A key with unknown places in it: eager gives a view.
 struct UnknownPlaces {  // or numbers that follow from sizes, which PyTorch's indexing would fix
   std::vector<std::pair<int64_t, PyObject*>> places;  // by dimension of the tensor, ascending
@@ -29,6 +31,10 @@ inline std::span<PyObject* const> key_items(PyObject* const& key) {
   return PyTuple_CheckExact(key) ? std::span(&PyTuple_GET_ITEM(key, 0), static_cast<size_t>(PyTuple_GET_SIZE(key)))
                                  : std::span(&key, 1);
 }
+
+/// The key with a stacked tensor for each list or tuple of such tensors in it, whose data PyTorch's indexing would
+/// read: `x[[i, j], :]`.
+Ref with_stacked_places(Capture& capture, PyObject* tensor, Ref key);
 
 /// Nothing for keys without one, and for those with masks or lists, or with other tensors beside one in a tensor.
 std::optional<UnknownPlaces> unknown_places(PyObject* tensor, PyObject* key);
