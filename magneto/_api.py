@@ -374,6 +374,7 @@ def stats() -> dict[str, Any]:
     joint_graphs (graphs whose gradients are compiled), saved_bytes (that their forwards keep for their backwards,
     one run of each), eager_saved_bytes (that eager would), recomputed (operators that backwards run again),
     partitions (backwards for which other tensors are saved than asked: reason -> count),
+    bucket_parts (of backwards that are cut at the buckets of DistributedDataParallel),
     autograd_graphs (graphs run call by call under autograd), no_joint (why: reason -> count), whole_backwards (programs
     of compiled autograd), whole_backward_runs (backwards that these computed), eager_backwards (why others, or their
     rest, are eager's: reason -> count), kernels, instructions

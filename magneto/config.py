@@ -62,6 +62,7 @@ if TYPE_CHECKING:  # for type checkers and editors; written by tools/settings_pa
     capture_dynamic_output_shape_ops: bool
     joint_graph: bool
     activation_memory_budget: float
+    optimize_ddp: bool
     max_autotune: bool
     max_autotune_seconds: int
     deterministic: bool

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from magneto import _C, _api, _artifacts, _backends, _forward, _options, _stance, exc
+from magneto import _C, _api, _artifacts, _backends, _forward, _options, _stance, config, exc
 from magneto._install import config_modules, controls, settings, sources, table
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -251,9 +251,9 @@ def yes() -> bool:
     return True
 
 
-def no_optimization() -> str:
-    """Of graphs for DistributedDataParallel: its buckets are reduced as they are without a compiler."""
-    return "no_optimization"
+def optimize_ddp_mode() -> str:
+    """Who sees to it that DistributedDataParallel's buckets are exchanged in time: its own reducer in any case."""
+    return "ddp_optimizer" if config.optimize_ddp else "no_optimization"
 
 
 def same(fn: F) -> F:

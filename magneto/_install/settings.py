@@ -51,6 +51,23 @@ def _set_log_level(level: Any) -> None:
     _show("log_level", next((_LEVELS[known] for known in sorted(_LEVELS) if level <= known), ()))
 
 
+# The modes without, and with, an exchange while the backward runs.
+_DDP_MODES: Mapping[Any, bool] = {
+    False: False,
+    "no_optimization": False,
+    "python_reducer_without_compiled_forward": False,
+    True: True,
+    "ddp_optimizer": True,
+    "python_reducer": True,
+}
+
+
+def _cut_backwards(mode: Any) -> None:
+    if mode not in _DDP_MODES:
+        raise exc.InvalidValue(f"optimize_ddp is one of {', '.join(map(repr, _DDP_MODES))}, not {mode!r}")
+    config.optimize_ddp = _DDP_MODES[mode]
+
+
 def _set_log_file(name: Any) -> None:
     global _log_file
     # Loggers' names: their children are ours (magneto/_log.py).
@@ -148,6 +165,12 @@ DYNAMO: Mapping[str, Setting] = {
     "dynamic_shapes": Setting(TO_COME, note=_SIZES, default=True),
     "specialize_int": Setting(TO_COME, note=_SIZES, default=False),
     "specialize_float": Setting(TO_COME, note=_SIZES, default=False),
+    "optimize_ddp": Setting(
+        WORKS,
+        apply=_cut_backwards,
+        note="`magneto.config.optimize_ddp`: backwards are cut at the buckets, graphs are not",
+        default=True,
+    ),
     "compiled_autograd": Setting(
         WORKS,
         apply=compiled_autograd.set_everywhere,

@@ -186,7 +186,9 @@ MODULES: dict[str, tuple[Name, ...]] = {
         Name("compile_times", WORKS, "profiling:compile_times"),
         Name("counters", WORKS, "profiling:counters"),
         Name("disable_cache_limit", WORKS, "profiling:disable_cache_limit"),
-        Name("get_optimize_ddp_mode", WORKS, "dynamo:no_optimization", "torch.nn.parallel asks: graphs are not split"),
+        Name(
+            "get_optimize_ddp_mode", WORKS, "dynamo:optimize_ddp_mode", "torch.nn.parallel asks who exchanges gradients"
+        ),
         Name("is_compile_supported", WORKS, "dynamo:is_compile_supported"),
         Name("clone_input", WORKS, "profiling:clone_input"),
         Name("warn_once", WORKS, "profiling:warn_once"),

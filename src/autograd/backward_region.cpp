@@ -57,6 +57,7 @@ std::string why_not_plain(const Node& node) {
 }
 
 constexpr const char* kHooks = "hooks on gradients inside";
+constexpr const char* kBuckets = "buckets of DistributedDataParallel";
 
 /// Empty: a program can compute what the node computes.
 std::string why_outside(Node& node) {
@@ -64,7 +65,8 @@ std::string why_outside(Node& node) {
   if (has_hooks(node)) return kHooks;
   if (is_python(node)) return "a custom autograd.Function (" + node.name() + ")";
   if (std::string why = why_not_plain(node); !why.empty()) return why;
-  if (auto* compiled = dynamic_cast<CompiledNode*>(&node)) return compiled->why_apart();
+  if (dynamic_cast<ContinuingNode*>(&node)) return kBuckets;
+  if (auto* compiled = dynamic_cast<CompiledNode*>(&node)) return compiled->is_cut() ? kBuckets : compiled->why_apart();
   if (!has_known_fields(node)) return "a node of autograd that is not known: " + node.name();
   SavedCheck check;
   visit_fields(node, check);
@@ -140,7 +142,7 @@ class BackwardRegion::Walk {
     const std::string why = why_outside(node);
     if (why.empty()) return Role::Inside;
     if (dynamic_cast<torch::autograd::AccumulateGrad*>(&node)) return outside;
-    const bool by_design = why == kHooks || is_python(node);
+    const bool by_design = why == kHooks || why == kBuckets || is_python(node);
     // On other devices the engine has threads and streams for them.
     const bool calls = asked_.empty() && why_not_plain(node).empty();
     if (!calls || !by_design) ++region_.left_[why];

@@ -47,10 +47,14 @@ struct Backward {
     graph::ValueId input;
     /// Position in `graph.outputs`.
     int32_t gradient = -1;
+    /// The part that gives it.
+    size_t part = 0;
     /// By root: whether it leads here. Where no defined tangent leads to a leaf, the leaf has no gradient.
     std::vector<bool> reached_from;
   };
   std::vector<Leaf> leaves;
+  /// Where it is cut (autograd/buckets.h): by part, where its operators end; none: it has one part.
+  std::vector<size_t> ends;
 };
 
 /// Forward and backward as one graph.

@@ -25,6 +25,7 @@
 #include "capture/numbers/strings.h"
 #include "capture/numbers/symbols.h"
 #include "capture/numpy/numpy_capture.h"
+#include "capture/torch/data_parallel.h"
 #include "capture/torch/gradients.h"
 #include "capture/torch/mask_loops.h"
 #include "capture/torch/tensor_map.h"
@@ -428,6 +429,7 @@ Trace Capture::finish(const Ref& value) {
   }
   symbols.finish_sizes();
   if (joint) trace.joint = std::make_shared<autograd::Joint>(joint->take(options.partition));
+  if (joint) cut_at_buckets(*this, *trace.joint);
 
   // Inputs that nothing computes with are guarded, but are no inputs of the graph.
   std::vector<uint8_t> used(graph.values.size(), 0);

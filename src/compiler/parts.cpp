@@ -3,7 +3,7 @@
 #include <array>
 
 #include "compiler/pipeline.h"
-#include "graph/partition.h"
+#include "graph/stages.h"
 #include "passes/passes.h"
 #include "runtime/partitioned_computation.h"
 
@@ -29,12 +29,30 @@ class PartsSink final : public graph::StageSink {
   std::array<std::string, std::size(graph::kStages)> texts_;
 };
 
+std::vector<c10::OperatorHandle> operators_of(const graph::Subgraph& part) {
+  std::vector<c10::OperatorHandle> operators;
+  for (const graph::AtenNode& node : part.graph.aten_nodes) operators.push_back(node.op);
+  return operators;
+}
+
 }  // namespace
+
+std::unique_ptr<runtime::TensorComputation> call_parts(const graph::Graph& graph, const std::vector<size_t>& ends) {
+  if (ends.empty()) return runtime::make_aten_computation(graph);
+  const graph::NodeFlags flags{.called = std::vector<bool>(graph.aten_nodes.size(), true), .view = {}};
+  const graph::Stages stages = graph::partition_in_stages(graph, flags, ends);
+  std::vector<runtime::PartStep> steps;
+  for (const graph::Subgraph& part : stages.parts) {
+    steps.push_back(
+        {runtime::make_aten_computation(part.graph), part.inputs, part.outputs, part.dead, operators_of(part)});
+  }
+  return std::make_unique<runtime::PartedComputation>(graph, std::move(steps), stages.ends);
+}
 
 Compiled compile_parts(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink) {
   Compiled result;
-  std::vector<graph::Subgraph> parts = graph::partition(graph, passes::node_flags(graph));
-  if (parts.empty()) {
+  graph::Stages stages = graph::partition_in_stages(graph, passes::node_flags(graph), way.ends);
+  if (stages.parts.empty()) {
     result.computation = runtime::make_aten_computation(graph);
     result.uncompiled =
         "data-dependent sizes, with constants that are written or handed out, or in front of where they are "
@@ -43,15 +61,13 @@ Compiled compile_parts(const graph::Graph& graph, const CompileWay& way, graph::
   }
   PartsSink texts(sink);
   std::vector<runtime::PartStep> steps;
-  for (graph::Subgraph& part : parts) {
+  for (graph::Subgraph& part : stages.parts) {
     Compiled made;
     std::vector<c10::OperatorHandle> called;
     if (part.called) {
       made.computation = runtime::make_aten_computation(part.graph);
-      for (const graph::AtenNode& node : part.graph.aten_nodes) {
-        made.externs.push_back(node.op.operator_name().name);
-        called.push_back(node.op);
-      }
+      called = operators_of(part);
+      for (const c10::OperatorHandle& op : called) made.externs.push_back(op.operator_name().name);
     } else {
       CompileWay own{.operators = way.operators, .whole = true, .place = way.place};
       for (const graph::ValueId id : part.inputs) {
@@ -70,7 +86,7 @@ Compiled compile_parts(const graph::Graph& graph, const CompileWay& way, graph::
     result.externs.insert(result.externs.end(), made.externs.begin(), made.externs.end());
   }
   texts.hand_on();
-  result.computation = runtime::make_partitioned_computation(graph, std::move(steps));
+  result.computation = std::make_unique<runtime::PartedComputation>(graph, std::move(steps), std::move(stages.ends));
   return result;
 }
 

@@ -163,6 +163,7 @@ bool has_data_sizes(const graph::Graph& graph) { return !graph.symbols_of(graph:
 /// Generates code for one size of a graph that has been captured for many.
 runtime::Specialise specialise(CompileWay way, const Request& request) {
   way.tuning = {};  // for the sizes of the capture
+  way.ends = {};
   return [way = std::move(way), disk_cache = request.disk_cache, place = request.place](const graph::Graph& graph) {
     const cache::Pause without(!disk_cache);
     Events events;
@@ -201,7 +202,7 @@ Compiled compile_sizes(const Request& request, const graph::Graph& graph, const 
 TensorComputation compile_tensors(const Request& request, const graph::Graph& graph, const CompileWay& way,
                                   const char* direction, Events& events) {
   const bool numbered = !request.backend.runs_captured() && observe::allows(observe::Counted::Graph, request.place);
-  if (!numbered) return runtime::make_aten_computation(graph);
+  if (!numbered) return call_parts(graph, way.ends);
   events.tell(&Observer::graph_compile, {direction, /*is_done=*/false});
   Compiled made = compile_sizes(request, graph, way, events);
   events.tell(&Observer::program_made, {request.place, made, /*specialised=*/false});
@@ -235,8 +236,10 @@ std::unique_ptr<runtime::Computation> compile_joint(const Request& request, Even
   way.place = "the backward of " + request.place;
   way.lines = {};
   for (const autograd::Backward& backward : request.joint->backwards) {
+    way.ends = backward.ends;
     backwards.push_back(compile_tensors(request, backward.graph, way, "BACKWARDS", events));
   }
+  way.ends = {};
   runtime::Specialise prune = pruned(std::move(way), request);
   auto torch_level = request.joint->results.of_classes ? nullptr : runtime::make_torch_computation(request.graph);
   return runtime::make_joint_computation(request.graph, std::move(*request.joint), std::move(forward_computation),
@@ -267,6 +270,7 @@ lower::LoopProgram loops_of(const graph::Graph& graph, const CompileWay& way, gr
 }
 
 Compiled compile_graph(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink) {
+  if (!way.ends.empty()) return compile_parts(graph, way, sink);
   if (has_data_sizes(graph)) {  // no memory can be planned across what says them
     if (graph::changed_in_place(graph).empty()) return compile_parts(graph, way, sink);
     graph::Graph renamed = without_torch_level(graph);  // a part sees one shape of each of its inputs

@@ -49,6 +49,8 @@ struct CompileWay {
   Backend::Operators operators = Backend::Operators::Generated;
   /// It is a part already: what does not compile is not cut again.
   bool whole = false;
+  /// Not empty: it is compiled in parts that can be run one by one. In front of which operators they end.
+  std::vector<size_t> ends = {};
   /// By input: a convolution's weight whose every write is noticed (Prepacked::can_watch), and that there is room for.
   std::vector<bool> watched;
   /// Not zero seconds: alternatives are measured. The inputs are set then.
@@ -85,6 +87,8 @@ Compiled compile_graph(const graph::Graph& graph, const CompileWay& way, graph::
 /// data-dependent sizes, and those that nothing compiles. What stands between them is compiled, part by part. Nothing
 /// is measured. (parts.cpp)
 Compiled compile_parts(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink);
+/// The operators one by one, in parts that can be run one by one where there are `ends` (CompileWay).
+std::unique_ptr<runtime::TensorComputation> call_parts(const graph::Graph& graph, const std::vector<size_t>& ends);
 /// What a Python callable makes of the graph. (callable.cpp)
 std::unique_ptr<runtime::Computation> call_backend(const Request& request);
 /// What the compilers of a user make of its forward and its backward. (user_compilers.cpp)

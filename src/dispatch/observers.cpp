@@ -80,6 +80,7 @@ class Statistics final : public observe::Observer {
       stats().saved_bytes += backward.saved_bytes;
       stats().eager_saved_bytes += backward.eager_saved_bytes;
       stats().recomputed += backward.recomputed;
+      if (!backward.ends.empty()) stats().bucket_parts += static_cast<int64_t>(backward.ends.size()) + 1;
     }
   }
   void no_joint_graph(const observe::NoJointGraph& event) override {
@@ -177,7 +178,17 @@ void LogObserver::no_code_for_all_sizes(const observe::NoCodeForAllSizes& event)
 void LogObserver::joint_graph(const observe::JointGraph& event) {
   if (!log_enabled("aot_joint_graph")) return;
   std::string text = "forward of " + event.place + ":\n" + graph::print(event.forward);
-  for (const autograd::Backward& backward : event.joint.backwards) text += "backward:\n" + graph::print(backward.graph);
+  for (const autograd::Backward& backward : event.joint.backwards) {
+    text += "backward:\n" + graph::print(backward.graph);
+    for (size_t part = 0; !backward.ends.empty() && part <= backward.ends.size(); ++part) {
+      const auto is_of_part = [&](const autograd::Backward::Leaf& leaf) { return leaf.part == part; };
+      const size_t end = part < backward.ends.size() ? backward.ends[part] : backward.graph.aten_nodes.size();
+      text += "part " + std::to_string(part + 1) + " of " + std::to_string(backward.ends.size() + 1) +
+              ": up to operator " + std::to_string(end) + ", " +
+              std::to_string(std::ranges::count_if(backward.leaves, is_of_part)) +
+              " gradients, which DistributedDataParallel exchanges while the next one runs\n";
+    }
+  }
   log("aot_joint_graph", text);
 }
 

@@ -262,7 +262,10 @@ void CompileTrace::trains(const graph::Graph& graph, const autograd::Joint& join
   json.open('{').key("backwards").open('[');
   for (const autograd::Backward& backward : joint.backwards) {
     json.open('{').field("saved_bytes", backward.saved_bytes).field("eager_saved_bytes", backward.eager_saved_bytes);
-    json.field("recomputed", backward.recomputed).key("saved").open('[');
+    json.field("recomputed", backward.recomputed);
+    json.field("bucket_parts", backward.ends.empty() ? 0 : static_cast<int64_t>(backward.ends.size()) + 1)
+        .key("saved")
+        .open('[');
     for (const graph::ValueId id : backward.saved) {
       const graph::Value& value = graph.values[id];
       json.open('[').add(id).add(value.name).add(graph::type_text(value.meta)).add(value.producer).close(']');

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "graph/aliases.h"
+#include "graph/stages.h"
 #include "graph/symbols.h"
 
 namespace magneto::graph {
@@ -23,7 +24,7 @@ struct Span {
   bool called;
 };
 
-std::vector<Span> spans_of(const Graph& graph, const NodeFlags& flags) {
+std::vector<Span> spans_of(const Graph& graph, const NodeFlags& flags, const std::vector<size_t>& cuts) {
   std::vector<bool> called = flags.called;
   called.resize(graph.aten_nodes.size());
   for (const SymbolBinding& symbol : graph.symbols_of(ValueKind::Result)) {
@@ -31,7 +32,8 @@ std::vector<Span> spans_of(const Graph& graph, const NodeFlags& flags) {
   }
   std::vector<Span> spans;
   for (size_t i = 0; i < called.size(); ++i) {
-    if (spans.empty() || spans.back().called != called[i]) spans.push_back({i, i, called[i]});
+    const bool cut = std::ranges::binary_search(cuts, i);
+    if (spans.empty() || cut || spans.back().called != called[i]) spans.push_back({i, i, called[i]});
     spans.back().end = i + 1;
   }
   return spans;
@@ -39,8 +41,8 @@ std::vector<Span> spans_of(const Graph& graph, const NodeFlags& flags) {
 
 class Splitter {
  public:
-  Splitter(const Graph& graph, const NodeFlags& flags)
-      : graph_(graph), view_(flags.view), spans_(spans_of(graph, flags)) {
+  Splitter(const Graph& graph, const NodeFlags& flags, const std::vector<size_t>& cuts)
+      : graph_(graph), view_(flags.view), spans_(spans_of(graph, flags, cuts)) {
     view_.resize(graph.aten_nodes.size());
   }
 
@@ -50,6 +52,13 @@ class Splitter {
     if (!bound_) return {};
     find_outputs(parts);
     return parts;
+  }
+
+  /// Of each part: behind its last operator.
+  std::vector<size_t> ends() const {
+    std::vector<size_t> ends;
+    for (const Span& span : spans_) ends.push_back(span.end);
+    return ends;
   }
 
  private:
@@ -218,11 +227,22 @@ void rename(TorchNode& node, const std::vector<ValueId>& map) {
 }
 
 std::vector<Subgraph> partition(const Graph& graph, const NodeFlags& flags) {
+  return partition_in_stages(graph, flags, {}).parts;
+}
+
+Stages partition_in_stages(const Graph& graph, const NodeFlags& flags, const std::vector<size_t>& nodes) {
   const Aliases aliases(graph);
   for (ValueId id = 0; id < static_cast<ValueId>(graph.values.size()); ++id) {
     if (graph.values[id].kind == ValueKind::Constant && aliases.needs_copy(id)) return {};
   }
-  return Splitter(graph, flags).run();
+  Splitter splitter(graph, flags, nodes);
+  Stages stages{.parts = splitter.run(), .ends = {}};
+  const std::vector<size_t> ends = splitter.ends();
+  for (size_t part = 0; part < stages.parts.size(); ++part) {
+    const bool is_last = part + 1 == stages.parts.size();
+    if (is_last || std::ranges::binary_search(nodes, ends[part])) stages.ends.push_back(part + 1);
+  }
+  return stages;
 }
 
 }  // namespace magneto::graph

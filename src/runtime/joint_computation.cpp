@@ -18,6 +18,7 @@
 #include "autograd/compiled_node.h"
 #include "fake/autograd_node.h"
 #include "graph/aliases.h"
+#include "runtime/gradient_chain.h"
 #include "runtime/plan/saved_state.h"
 #include "runtime/plan/torch_errors.h"
 #include "runtime/result_views.h"
@@ -53,9 +54,10 @@ struct BackwardProgram {
   std::vector<size_t> leaves;               // positions among the inputs
   std::vector<graph::TensorMeta> tangents;  // by root
   graph::SymbolReader symbols;              // of its geometry
+  GradientParts parts;
 
-  BackwardProgram(autograd::Backward backward, std::unique_ptr<TensorComputation> computation)
-      : ties(std::move(backward)), computation(std::move(computation)), symbols(ties.graph) {}
+  BackwardProgram(autograd::Backward backward, std::unique_ptr<TensorComputation> made)
+      : ties(std::move(backward)), computation(std::move(made)), symbols(ties.graph), parts(ties, *computation) {}
 
   /// The gradients that are asked for, by leaf.
   variable_list compute(const std::vector<const at::Tensor*>& inputs, const std::vector<bool>& asked,
@@ -155,9 +157,11 @@ at::Tensor copy(const at::Tensor& tensor) {
 /// One run of a joint computation, as autograd sees it.
 class GradientNode final : public autograd::CompiledNode {
  public:
-  GradientNode(std::shared_ptr<const Program> program, const BackwardProgram& backward,
-               torch::autograd::edge_list&& edges)
-      : CompiledNode(std::move(edges)), program_(std::move(program)), backward_(backward) {}
+  GradientNode(std::shared_ptr<const Program> program, const BackwardProgram& backward, GradientChain&& chain)
+      : CompiledNode(std::move(chain.first)),
+        program_(std::move(program)),
+        backward_(backward),
+        behind_(std::move(chain.nodes)) {}
 
   std::string name() const override { return "CompiledFunctionBackward"; }
 
@@ -189,6 +193,7 @@ class GradientNode final : public autograd::CompiledNode {
     const bool has_regions = std::ranges::any_of(backward_.ties.graph.aten_nodes, graph::has_regions);
     return has_regions ? "an operator that runs graphs (cond, scan, while_loop)" : "";
   }
+  bool is_cut() const override { return !behind_.empty(); }
   const autograd::Backward& backward() const override { return backward_.ties; }
   std::shared_ptr<const void> owner() const override { return program_; }
   variable_list saved_tensors() override {
@@ -208,22 +213,43 @@ class GradientNode final : public autograd::CompiledNode {
   variable_list apply(variable_list&& tangents) override {
     const std::vector<bool> defined = defined_of(tangents);
     const bool none = program_->results.with_none && std::ranges::count(defined, false) > 0;
-    if (at::GradMode::is_enabled() || none) return replayed(std::move(tangents), at::GradMode::is_enabled());
+    if (at::GradMode::is_enabled() || none) return handed_on(replayed(std::move(tangents), at::GradMode::is_enabled()));
     const std::lock_guard<std::mutex> lock(mutex_);
     const variable_list given = unpack();
     std::vector<const at::Tensor*> pointers;
     for (const at::Tensor& tensor : given) pointers.push_back(&tensor);
     fit(pointers, tangents);
     for (const at::Tensor& tangent : tangents) pointers.push_back(&tangent);
-    std::vector<bool> asked;
-    for (size_t i = 0; i < backward_.ties.leaves.size(); ++i) {
-      const autograd::Backward::Leaf& leaf = backward_.ties.leaves[i];
-      asked.push_back(leaf.gradient >= 0 && is_reached(leaf, defined) && task_should_compute_output(i));
+    const std::vector<bool> asked = asked_for(defined);
+    const PartedComputation* in_parts = backward_.parts.computation();
+    if (!in_parts || std::ranges::count(asked, false) > 0) {
+      return handed_on(backward_.compute(pointers, asked, program_->prune));
     }
-    return backward_.compute(pointers, asked, program_->prune);
+    auto passage = std::make_unique<GradientPassage>(*in_parts, in_parts->begin(pointers.data(), saved_.size()));
+    return GradientPassage::give(std::move(passage), backward_.parts, 0);
   }
 
  private:
+  /// By leaf: whether its gradient is wanted, from this node or one behind it.
+  std::vector<bool> asked_for(const std::vector<bool>& defined) {
+    std::vector<bool> asked(backward_.ties.leaves.size());
+    for (size_t part = 0; part < backward_.parts.count(); ++part) {
+      const Node& node = part == 0 ? *this : *behind_[part - 1];
+      const std::vector<size_t>& leaves = backward_.parts.leaves(part);
+      for (size_t i = 0; i < leaves.size(); ++i) {
+        const autograd::Backward::Leaf& leaf = backward_.ties.leaves[leaves[i]];
+        asked[leaves[i]] = leaf.gradient >= 0 && is_reached(leaf, defined) && node.task_should_compute_output(i);
+      }
+    }
+    return asked;
+  }
+
+  /// Gradients of all leaves, as this node gives them.
+  variable_list handed_on(variable_list&& gradients) const {
+    if (behind_.empty()) return std::move(gradients);
+    return GradientPassage::give(std::make_unique<GradientPassage>(std::move(gradients)), backward_.parts, 0);
+  }
+
   /// What the backward reads of the forward. Under the lock.
   variable_list unpack() {
     variable_list given;
@@ -345,6 +371,7 @@ class GradientNode final : public autograd::CompiledNode {
 
   std::shared_ptr<const Program> program_;
   const BackwardProgram& backward_;  // of the program
+  std::vector<Node*> behind_;        // the nodes of the parts behind the first
   std::vector<SavedVariable> saved_;
   std::vector<at::Tensor> reread_;  // inputs behind them, as they are when the backward runs
   variable_list inputs_;
@@ -388,7 +415,8 @@ class JointComputation final : public Computation {
     if (!ok) throw PythonError{};
     for (size_t i = 0; i < program.backwards.size(); ++i) {
       const BackwardProgram& backward = program.backwards[i];
-      auto node = make_autograd_node<GradientNode>(program_, backward, std::move(edges[i]));
+      auto node = make_autograd_node<GradientNode>(program_, backward,
+                                                   GradientChain(program_, backward.parts, std::move(edges[i])));
       for (const size_t root : backward.ties.roots) {
         if (root >= program.results.computed.size()) {
           const at::Tensor& input = held[program.written_roots[root - program.results.computed.size()]];

@@ -110,6 +110,16 @@ def test_settings_are_patched_as_mock_patches_them() -> None:
         assert getattr(target, name) == before
 
 
+def test_modes_of_data_parallel_training() -> None:
+    """torch._dynamo.config.optimize_ddp: a bool, or what PyTorch calls it."""
+    for mode, cuts in ((False, False), ("no_optimization", False), (True, True), ("ddp_optimizer", True)):
+        with torch._dynamo.config.patch(optimize_ddp=mode):
+            assert magneto.config.optimize_ddp is cuts
+            assert torch._dynamo.utils.get_optimize_ddp_mode() == ("ddp_optimizer" if cuts else "no_optimization")
+    with pytest.raises(exc.InvalidValue, match="optimize_ddp is one of"):
+        torch._dynamo.config.optimize_ddp = "some"
+
+
 @pytest.mark.parametrize("config", ["torch._dynamo.config", "magneto.config"])
 def test_settings_are_patched_for_a_class_of_tests(config: str) -> None:
     patch = eval(config, {"torch": torch, "magneto": magneto}).patch
