@@ -3,6 +3,7 @@ cut. The exchange on two processes: tests/test_distributed.py."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -183,6 +184,32 @@ def test_how_many_parts(make: Callable[[], nn.Module], parts: int) -> None:
         found.append([p.grad for p in net.parameters()])
     torch.testing.assert_close(found[1], found[0])
     assert magneto.stats()["bucket_parts"] == parts
+
+
+@pytest.mark.skipif(
+    "bucket_cap_mb_list" not in inspect.signature(DistributedDataParallel.__init__).parameters,
+    reason="this PyTorch's buckets have one size but the first",
+)
+@pytest.mark.parametrize(("sizes", "parts"), [([0.003], 6), ([0.003, 0.007], 4), ([0.011, 0.003], 4)])
+def test_buckets_of_given_sizes(sizes: list[float], parts: int) -> None:
+    """Six weights of 4 KiB."""
+    net = nn.Sequential(*(nn.Linear(32, 32, bias=False) for _ in range(6)))
+    parallel = DistributedDataParallel(net, bucket_cap_mb_list=sizes)
+    magneto.compile(parallel)(torch.ones(3, 32)).sum().backward()
+    assert magneto.stats()["bucket_parts"] == parts
+
+
+def test_two_models_of_one_function() -> None:
+    """Each fills buckets of its own."""
+    found = []
+    for compile in (lambda f: f, magneto.compile):
+        torch.manual_seed(0)
+        first, second = (DistributedDataParallel(Net(), bucket_cap_mb=0.0009) for _ in range(2))
+        step = compile(lambda x, first=first, second=second: second(first(x)).square())
+        step(torch.linspace(-1, 1, 48).view(3, 16)).mean().backward()
+        found.append([p.grad for net in (first, second) for p in net.parameters()])
+    torch.testing.assert_close(found[1], found[0])
+    assert magneto.stats()["bucket_parts"] == 6
 
 
 def test_compiled_autograd_calls_parts_in_their_places() -> None:

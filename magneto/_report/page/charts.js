@@ -243,8 +243,8 @@ class MemoryView {
 /** What a graph that trains keeps of its forward for its backward. */
 function savedText({ training, captured }) {
   if (!training) return null;
-  return training.backwards.map(({ saved, saved_bytes, eager_saved_bytes, recomputed }, at) => h("details", {},
-    h("summary", {}, training.backwards.length > 1 ? `Backward ${at + 1}: ` : "For the backward: ", plural(saved.length, "tensor"), " saved, ", h("b", {}, bytes(saved_bytes)), ` of them made here (eager would save ${bytes(eager_saved_bytes)}); `, plural(recomputed, "operator"), " computed again."),
+  return training.backwards.map(({ saved, saved_bytes, eager_saved_bytes, recomputed, bucket_parts }, at) => h("details", {},
+    h("summary", {}, training.backwards.length > 1 ? `Backward ${at + 1}: ` : "For the backward: ", plural(saved.length, "tensor"), " saved, ", h("b", {}, bytes(saved_bytes)), ` of them made here (eager would save ${bytes(eager_saved_bytes)}); `, plural(recomputed, "operator"), " computed again.", bucket_parts ? ` It runs in ${bucket_parts} parts, which end where a bucket of DistributedDataParallel is full.` : ""),
     h("ul", { class: "mono" }, saved.map(([value, name, type, producer]) => h("li", {}, `%${value}: ${type}  `, h("span", { class: "dim" }, name || (producer >= 0 && captured && captured[producer] ? captured[producer][0] : "")))))));
 }
 
