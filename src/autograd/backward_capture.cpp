@@ -9,6 +9,7 @@
 
 #include "autograd/compiled_node.h"
 #include "autograd/engine.h"
+#include "autograd/kept_gradients.h"
 #include "autograd/node_fields.h"
 #include "graph/aliases.h"
 #include "graph/operator_run.h"
@@ -190,6 +191,7 @@ CapturedBackward capture_backward(const BackwardPiece& piece) {
     }
     if (!session.read_inputs().empty()) return refuse("a formula that reads data");
   }
+  separate_gradients(made.graph);
   if (writes_inputs(made.graph)) return refuse("a formula that writes what was saved");
   return made;
 }

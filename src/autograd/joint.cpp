@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "autograd/engine.h"
+#include "autograd/kept_gradients.h"
 #include "autograd/nodes.h"
 #include "autograd/regions.h"
 #include "graph/aliases.h"
@@ -311,6 +312,7 @@ WholeJoint JointTrace::take_whole(const PartitionWay& way) const {
     made.gradient = output_position(graph, gradient);
     whole.leaves.push_back(std::move(made));
   }
+  separate_gradients(graph, results_.computed.size());
   return whole;
 }
 

@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "autograd/joint.h"
+#include "autograd/kept_gradients.h"
 #include "graph/aliases.h"
 #include "graph/partition.h"
 #include "graph/symbols.h"
@@ -39,6 +40,7 @@ class Splitter {
     }
     for (const ValueId id : gradients) make(id);
     add_outputs(gradients);
+    separate_gradients(out_.graph);
     bind_symbols();
     for (const ValueId id : parts.reread) {
       out_.graph.inputs.push_back(name(id));
