@@ -90,6 +90,10 @@ variable_list GradientPassage::give(std::unique_ptr<GradientPassage> passage, co
 }
 
 GradientChain::GradientChain(const std::shared_ptr<const void>& owner, const GradientParts& parts, edge_list leaves) {
+  if (parts.count() == 1) {
+    first = std::move(leaves);
+    return;
+  }
   Edge next;
   for (size_t part = parts.count(); part-- > 0;) {
     edge_list edges;
