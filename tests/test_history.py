@@ -318,7 +318,7 @@ def test_frames_of_pytorch_behind_a_break_count_with_the_programs_line() -> None
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             y = x * 2
             if y.sum() > 1e9:
-                y = y * 2
+                y = y.repeat(2)
             return y
 
     compiled = magneto.compile(Model())

@@ -450,7 +450,7 @@ def numbered(x: Tensor, chosen: Tensor, w: Tensor, hit: Tensor) -> Tensor:
     return out
 
 
-@left
+@captured
 def asks(x: Tensor, chosen: Tensor, w: Tensor, hit: Tensor) -> Tensor:
     out = torch.zeros_like(x)
     for row in hit.nonzero():

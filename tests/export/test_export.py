@@ -245,7 +245,7 @@ def two_branches(x: torch.Tensor) -> torch.Tensor:
         x = x + 1
     y = x.sin()
     if y.sum() > 100:
-        y = y + 1
+        y = y.sum(0)
     return y
 
 

@@ -83,6 +83,7 @@ Ref Interpreter::run(bool raise_first) {
       }
       c.errors.check_sticky();
       f.pc = next;
+      if (c.mask_loops.ends_at(f)) c.mask_loops.end_branch(f);
     } catch (const PythonError&) {
       c.errors.check_sticky();
       c.errors.check_interrupt();
@@ -102,6 +103,7 @@ Ref Interpreter::run(bool raise_first) {
 void Interpreter::handle_error() {
   f.result_override = Ref();
   const Handler* handler = f.info->handler_of(f.pc);
+  c.mask_loops.leave(f, handler ? handler->target : -1);
   if (!handler) {
     c.frames.note_site();
     c.errors.add_traceback(f);

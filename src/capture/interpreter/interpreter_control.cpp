@@ -112,6 +112,10 @@ int32_t Interpreter::step_control(const Instr& in) {
         f.drop(1);
         return *value == on_true ? in.target : in.next;
       }
+      if (is_of_data(c, f.top()) && c.mask_loops.begin_branch(f, on_true)) {
+        f.drop(1);
+        return in.next;
+      }
       const bool value = on_true && f.info->instrs[in.next].op == Op::LOAD_ASSERTION_ERROR
                              ? c.protocol.assume_true(f.top())
                              : c.protocol.truth(f.top());

@@ -36,6 +36,18 @@ constexpr char kIterator[] = "magneto.mask_loop";
 /// All turns run, also those that were not hit: a token that chooses two of sixty experts would wait for the others.
 /// With more entries the loop goes by the data, with a side exit, where the program allows one.
 constexpr int64_t kMostEntries = 8, kMostWithoutExits = 64;
+/// The same of the operators of an `if`.
+constexpr size_t kMostOperators = 16;
+
+/// The instructions are entered at the first one, and left at `end` alone, but for exceptions.
+bool is_block(const CodeInfo& info, int32_t from, int32_t end) {
+  for (int32_t i = from; i < end; ++i) {
+    const Instr& instr = info.instrs[i];
+    const bool jumps_out = instr.target >= 0 && (instr.target < from || instr.target > end);
+    if (jumps_out || flow_of(instr.op) == Flow::End || instr.op == Op::YIELD_VALUE) return false;
+  }
+  return from < end;
+}
 
 /// The entries of the mask, of one dimension, whose places the value lists in their order. Nothing: it is something
 /// else.
@@ -157,6 +169,9 @@ struct MaskLoops::Loop {
   Ref iterator, hits;
   int64_t turns = 0;
   std::unique_ptr<Turn> turn;
+  // Of an `if`, which is one turn: its instructions, and the stack in front of them.
+  int32_t first = -1, end = -1;
+  std::vector<PyObject*> stack;
 };
 
 MaskLoops::MaskLoops(Capture& capture) : c(capture) {}
@@ -232,8 +247,52 @@ Ref MaskLoops::next(InterpFrame& f) {
     loops_.pop_back();
     return {};
   }
-  open(f, loop);
+  const Ref place = checked(PyLong_FromLongLong(loop.turns)), zero = checked(PyLong_FromLong(0));
+  open(f, loop, call_method("select", {loop.hits.get(), zero.get(), place.get()}));
   return row(loop, loop.turns++);
+}
+
+bool MaskLoops::begin_branch(InterpFrame& f, bool on_true) {
+  constexpr int kSuspends = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE;
+  const Instr& jump = f.instr();
+  const BreakSite site = {f.info->code, f.pc};
+  if ((f.info->code->co_flags & kSuspends) || c.feedback.plain_loops.contains(site) || transform_depth() > 0 ||
+      !is_plain_tensor(f.top()) || !is_block(*f.info, jump.next, jump.target)) {
+    return false;
+  }
+  auto branch = std::make_unique<Loop>(Loop{.frame = &f,
+                                            .site = site,
+                                            .depth = f.depth - 1,
+                                            .entries = 1,
+                                            .dims = 0,
+                                            .rows = graph::kNoValue,
+                                            .first = jump.next,
+                                            .end = jump.target,
+                                            .stack = {f.stack(), f.stack() + f.depth - 1}});
+  const Ref zero = checked(PyLong_FromLong(0)), no_sizes = checked(PyTuple_New(0));
+  const Ref hit = call_method(on_true ? "eq" : "ne", {f.top(), zero.get()});  // a tensor of its own
+  loops_.push_back(std::move(branch));
+  open(f, *loops_.back(), call_method("reshape", {hit.get(), no_sizes.get()}));
+  return true;
+}
+
+bool MaskLoops::ends_at(const InterpFrame& f) const {
+  return !loops_.empty() && loops_.back()->frame == &f && loops_.back()->end == f.pc;
+}
+
+void MaskLoops::end_branch(InterpFrame& f) {
+  Loop& branch = *loops_.back();
+  if (!std::ranges::equal(branch.stack, std::span(f.stack(), static_cast<size_t>(f.depth))))
+    refuse(branch, "it leaves a value on the stack");
+  const size_t operators = c.graph.aten_nodes.size() - branch.turn->from.session.aten_nodes;
+  if (operators > kMostOperators && !c.options.fullgraph) refuse(branch, "it has many operators");
+  close(f, branch);
+  loops_.pop_back();
+}
+
+void MaskLoops::leave(const InterpFrame& f, int32_t to) {
+  if (loops_.empty() || loops_.back()->frame != &f || loops_.back()->end < 0) return;
+  if (to < loops_.back()->first || to >= loops_.back()->end) refuse(*loops_.back(), "it raises an exception");
 }
 
 /// A tensor that holds the place: it follows from the code.
@@ -244,7 +303,7 @@ Ref MaskLoops::row(const Loop& loop, int64_t place) {
   return c.calls.call(tensor.get(), {number.get()});
 }
 
-void MaskLoops::open(InterpFrame& f, Loop& loop) {
+void MaskLoops::open(InterpFrame& f, Loop& loop, Ref hit) {
   std::vector<PyObject*> roots = {f.function.get()};
   for (int32_t slot = 0; slot < f.info->nlocals; ++slot) {
     if (&f == &c.frames.root && f.raw[slot] && f.slots[slot] && is_live(*f.info, f.pc, slot)) c.frames.read_raw(slot);
@@ -255,8 +314,6 @@ void MaskLoops::open(InterpFrame& f, Loop& loop) {
       if (value) roots.push_back(value.get());
     }
   }
-  const Ref place = checked(PyLong_FromLongLong(loop.turns)), zero = checked(PyLong_FromLong(0));
-  Ref hit = call_method("select", {loop.hits.get(), zero.get(), place.get()});
   std::map<int32_t, Ref> copies;
   for (const int32_t slot : c.feedback.loop_writes[loop.site]) {
     if (f.slots[slot] && is_plain_tensor(f.slots[slot])) copies[slot] = call_method("clone", {f.slots[slot]});
@@ -294,6 +351,25 @@ Ref MaskLoops::chosen(const Loop& loop, PyObject* behind, PyObject* before) {
   return c.torch.call_torch(where.get(), args);
 }
 
+/// An operator in front of the turn may have saved the tensor for its backward, which raises where it was written
+/// since.
+bool MaskLoops::may_be_saved(const Turn& turn, const at::Tensor& tensor) const {
+  const auto requires_grad = [](const graph::Value& value) { return value.meta.requires_grad; };
+  const bool records = c.start_state.grad_mode || turn.state.grad_mode;
+  if (!records || std::ranges::none_of(c.graph.values, requires_grad)) return false;
+  const graph::Aliases aliases(c.graph);
+  const int32_t group = aliases.group(c.session->value_of(tensor));
+  bool read = tensor.requires_grad();
+  for (size_t i = 0; i < turn.from.session.aten_nodes; ++i) {
+    const graph::AtenNode& node = c.graph.aten_nodes[i];
+    if (graph::effects_of(node.op).aliases) continue;
+    for (const graph::AtenArg& arg : node.args) {
+      graph::for_each_tensor(arg, [&](graph::ValueId id) { read |= aliases.group(id) == group; });
+    }
+  }
+  return read;
+}
+
 void MaskLoops::choose_writes(InterpFrame& f, Loop& loop) {
   const graph::Aliases aliases(c.graph);
   const Footprint& from = loop.turn->from;
@@ -311,7 +387,8 @@ void MaskLoops::choose_writes(InterpFrame& f, Loop& loop) {
       });
     }
   }
-  if (written.contains(aliases.group(loop.rows))) refuse(loop, "it writes to what it goes over");
+  if (loop.rows != graph::kNoValue && written.contains(aliases.group(loop.rows)))
+    refuse(loop, "it writes to what it goes over");
   std::vector<int32_t> slots;
   for (int32_t slot = 0; slot < f.info->nlocals && covered.size() < written.size(); ++slot) {
     PyObject* object = loop.turn->slots[slot].get();
@@ -331,6 +408,7 @@ void MaskLoops::choose_writes(InterpFrame& f, Loop& loop) {
     PyObject *tensor = loop.turn->slots[slot].get(), *copy = loop.turn->copies.at(slot).get();
     const bool needs = needs_gradients(unpack_tensor(tensor)) || needs_gradients(unpack_tensor(copy));
     if (needs) refuse(loop, "what it writes to needs gradients");
+    if (may_be_saved(*loop.turn, unpack_tensor(tensor))) refuse(loop, "a backward may need what it writes to");
     call_method("copy_", {tensor, chosen(loop, tensor, copy).get()});
   }
 }
@@ -397,7 +475,7 @@ void MaskLoops::require_known(InterpFrame* innermost) {
 }
 
 std::optional<bool> MaskLoops::answer(const shapes::Relation& question) {
-  if (loops_.empty() || !loops_.back()->turn) return std::nullopt;
+  if (loops_.empty() || !loops_.back()->turn || loops_.back()->end >= 0) return std::nullopt;
   const shapes::Relation asked = shapes::with_difference(question, c.session->sizes().original(question.difference));
   std::optional<shapes::Expr> size;
   shapes::any_leaf(asked.difference, [&](shapes::Expr leaf) {

@@ -4,6 +4,8 @@
 // once for each entry, with its place as the number, and what a turn leaves behind (tensors that it writes, local
 // variables that it sets) is chosen: `torch.where(hit, behind the turn, in front of it)`.
 //
+// The body of an `if` on a tensor is such a turn, too.
+//
 // Invariant: nothing else of a turn lasts, as nobody knows whether it runs. A loop that changes objects, draws numbers,
 // needs gradients, is left by `break`, or in which a segment would end, is none of these: the capture begins anew and
 // knows that, and goes by the data then.
@@ -38,6 +40,13 @@ class MaskLoops {
   static bool is_iterator(PyObject* object);
   /// At FOR_ITER: the next row; null: the loop is over.
   Ref next(InterpFrame& f);
+  /// At a jump past the body of an `if` (`on_true`: of an `if not`), whose condition, a tensor, is on top: the body is
+  /// a turn of a loop with one entry, and what it leaves behind is chosen. False: it is another one.
+  bool begin_branch(InterpFrame& f, bool on_true);
+  bool ends_at(const InterpFrame& f) const;
+  void end_branch(InterpFrame& f);
+  /// An exception goes to that instruction; -1: out of the frame.
+  void leave(const InterpFrame& f, int32_t to);
   /// The loop that begins here is none of these: why. Empty: it never looked like one.
   std::string why_refused(const InterpFrame& f) const;
   /// The segment ends, however it does, and for whatever reason: no loop may be under way.
@@ -56,11 +65,12 @@ class MaskLoops {
   struct Loop;
 
   [[noreturn]] void refuse(const Loop& loop, std::string why);
-  void open(InterpFrame& f, Loop& loop);
+  void open(InterpFrame& f, Loop& loop, Ref hit);
   void close(InterpFrame& f, Loop& loop);
   void check_effects(const Loop& loop);
   /// What the turn wrote of the tensors that were there before.
   void choose_writes(InterpFrame& f, Loop& loop);
+  bool may_be_saved(const Turn& turn, const at::Tensor& tensor) const;
   void choose_locals(InterpFrame& f, Loop& loop);
   /// Null: it can't be chosen.
   Ref chosen_local(const InterpFrame& f, const Loop& loop, int32_t slot);
