@@ -462,6 +462,51 @@ def test_deleted_and_unbound_locals() -> None:
     check(program, X, False)  # UnboundLocalError, from the same line
 
 
+def test_locals_that_others_write() -> None:
+    """From 3.13 on f_locals writes to the frame itself: at an exit, and in a frame outside of one; values that it had,
+    and variables that had none."""
+
+    def put(name: str, value: Any) -> None:
+        sys._getframe(1).f_locals[name] = value
+
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        if x is None:
+            late = 0
+        z = x.cos()
+        put("z", x * 3)
+        put("late", 5)
+        sys._getframe(1).f_locals["later"] = True
+        return z + late
+
+    def program(x: torch.Tensor) -> Any:
+        y = x.sin()
+        if y is None:
+            late = later = None
+        put("y", None)
+        put("y", x * 2)
+        put("late", 3)
+        put("late", 3.5)
+        z = y.tan() + late
+        return inner(z) * y, later
+
+    check(program, X)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason='t"" strings are new in Python 3.14')
+def test_template_strings() -> None:
+    text = '''
+def program(x, width):
+    y = x.sin()
+    template = t"{y.shape!r:>{width}} and {width} {(y := y.cos())}{width!s}"
+    z = y * 2
+    strings = [(each.expression, each.conversion, each.format_spec) for each in template.interpolations]
+    return z, template.strings, template.values, strings
+'''
+    names: dict[str, Any] = {}
+    exec(text, names)
+    check(names["program"], X, 5)
+
+
 def test_loop_with_break_and_continue() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         for outer in range(3):

@@ -113,7 +113,7 @@ bool enter(PyThreadState* thread, Frame* frame, Context& context, const CodeInfo
   const Ref instance = state.result < 0 ? Ref() : Ref::borrow(registers.get(state.result));
   PyObject* result;
   {
-    CurrentFrame current(thread, frame);
+    CurrentFrame current(thread, frame, true);
     result = call_inner(context, exit, registers, index + 1);
   }
   if (!result) return false;
@@ -145,7 +145,7 @@ PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const Cod
       int32_t next = instr;
       StepResult result;
       {
-        CurrentFrame current(thread, frame);
+        CurrentFrame current(thread, frame, locals_of(info.instrs[instr].op) == Locals::None);
         const Stepping stepping(context);
         result = step(frame, info, instr, &next, &depth);
       }

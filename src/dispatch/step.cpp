@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "python/abi/errors.h"
 #include "python/abi/private.h"
 #include "python/bytecode/callable.h"
 
@@ -108,14 +109,13 @@ PyObject* converted(PyObject* value, int32_t conversion) {
   return converts[conversion](value);
 }
 
-PyObject* special(PyObject* owner, const char* name) {
+/// What the class of `owner` has by that name; borrowed, null: nothing.
+PyObject* of_class(PyObject* owner, const char* name) {
   Ref text = Ref::steal(PyUnicode_InternFromString(name));
-  PyObject* found = lookup_in_type(Py_TYPE(owner), text.get());
-  if (!found) {
-    PyErr_Format(PyExc_TypeError, "'%.200s' object does not support the context manager protocol",
-                 Py_TYPE(owner)->tp_name);
-    return nullptr;
-  }
+  return lookup_in_type(Py_TYPE(owner), text.get());
+}
+
+PyObject* bound(PyObject* found, PyObject* owner) {
   descrgetfunc get = Py_TYPE(found)->tp_descr_get;
   return get ? get(found, owner, reinterpret_cast<PyObject*>(Py_TYPE(owner))) : Py_NewRef(found);
 }
@@ -184,6 +184,14 @@ StepResult step_containers(const Instr& in, Stack& stack) {
       Ref empty = Ref::steal(PyUnicode_New(0, 0));
       return finished(stack.replace(in.arg, join_strings(empty.get(), &stack.base[*stack.depth - in.arg], in.arg)));
     }
+    case Op::BUILD_INTERPOLATION: {
+      Ref empty = Ref::steal(PyUnicode_New(0, 0));
+      const int32_t pops = 2 + (in.arg & 1);
+      return finished(stack.replace(pops, make_interpolation(stack.top(pops - 1), stack.top(pops - 2), in.arg >> 2,
+                                                             pops == 3 ? stack.top() : empty.get())));
+    }
+    case Op::BUILD_TEMPLATE:
+      return finished(stack.replace(2, make_template(stack.top(1), stack.top())));
     case Op::LIST_TO_TUPLE:
       return finished(stack.replace(1, PyList_AsTuple(stack.top())));
     case Op::LIST_EXTEND: {
@@ -433,8 +441,14 @@ StepResult step(Frame* frame, const CodeInfo& info, int32_t instr, int32_t* next
       }
       case Op::BEFORE_WITH: {
         PyObject* manager = stack.top();
-        Ref enter = Ref::steal(special(manager, "__enter__"));
-        Ref leave = enter ? Ref::steal(special(manager, "__exit__")) : Ref();
+        PyObject* const enters = of_class(manager, "__enter__");
+        PyObject* const leaves = of_class(manager, "__exit__");
+        if (!enters || !leaves) {
+          set_no_manager_error(manager, enters, leaves);
+          return StepResult::Raised;
+        }
+        Ref enter = Ref::steal(bound(enters, manager));
+        Ref leave = enter ? Ref::steal(bound(leaves, manager)) : Ref();
         PyObject* entered = leave ? PyObject_CallNoArgs(enter.get()) : nullptr;
         if (!entered) return StepResult::Raised;
         stack.drop(1);

@@ -1168,6 +1168,28 @@ def with_not_a_manager(x):
         return str(error), x
 
 
+class Enters:
+    def __enter__(self):
+        return self
+
+
+class Leaves:
+    def __exit__(self, *error):
+        return False
+
+
+@programs()
+def with_half_a_manager(x):
+    texts = []
+    for manager in (Enters(), Leaves()):
+        try:
+            with manager:
+                pass
+        except TypeError as error:
+            texts.append(str(error))
+    return texts, x
+
+
 @programs()
 def contextmanager_function(x):
     log = []

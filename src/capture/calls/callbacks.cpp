@@ -228,7 +228,8 @@ PyObject* Callbacks::run(PyThreadState* thread, Frame* real, int throwflag, bool
   c.mode.callbacks_allowed = false;
   // A loop over a generator is no C code between the two.
   const bool loops = c.frame && frame_is_generator(real) && c.frame->depth > 0 && c.frame->instr().op == Op::FOR_ITER;
-  const bool direct = loops && PyGen_CheckExact(c.frame->top()) && generator_frame(c.frame->top()) == nullptr;
+  PyObject* const iterator = loops ? c.frame->top() : nullptr;  // null: the loop is over, and its iterator dies
+  const bool direct = iterator && PyGen_CheckExact(iterator) && generator_frame(iterator) == nullptr;
   if (!c.mode.called_back_from) c.mode.called_back_from = c.frame;
   Ref value;
   bool raised = false;

@@ -7,6 +7,7 @@
 #include "capture/world/containers.h"
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
+#include "python/abi/private.h"
 #include "python/abi/types.h"
 
 namespace magneto::capture {
@@ -124,7 +125,9 @@ int32_t Rebuilder::build_reduced(PyObject* value) {
                                               "bytearray"};
   bool known = false;
   for (const char* name : reducible) known |= std::strcmp(type->tp_name, name) == 0;
-  if (!known) throw unbuildable(value);
+  // From 3.14 on itertools' objects can't be taken apart: __reduce__ is that of every object.
+  static PyObject* const of_every_object = PyDict_GetItemString(type_dict(&PyBaseObject_Type), "__reduce__");
+  if (!known || lookup_in_type(type, MAGNETO_STR("__reduce__")) == of_every_object) throw unbuildable(value);
   Ref reduced = checked(PyObject_CallMethod(value, "__reduce__", nullptr));
   c.world.keep(reduced);
   PyObject* tuple = reduced.get();

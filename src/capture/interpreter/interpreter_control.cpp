@@ -16,6 +16,7 @@
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
 #include "capture/world/world.h"
+#include "python/abi/errors.h"
 #include "python/abi/functions.h"
 #include "python/abi/private.h"
 #include "python/bytecode/callable.h"
@@ -462,7 +463,7 @@ void Interpreter::op_before_with() {
   PyObject* enter = c.attributes.type_lookup(type, MAGNETO_STR("__enter__"));
   PyObject* leave = c.attributes.type_lookup(type, MAGNETO_STR("__exit__"));
   if (!enter || !leave) {
-    PyErr_Format(PyExc_TypeError, "'%.200s' object does not support the context manager protocol", type->tp_name);
+    set_no_manager_error(manager, enter, leave);
     throw PythonError{};
   }
   static constinit Imported all("torch._C", "DisableTorchFunction"),

@@ -115,6 +115,9 @@ Ref Attributes::class_fact(PyTypeObject* type, PyObject* name) {
     Ref value = Ref::steal(PyObject_GetAttr(object, name));  // makes the dict of annotations
     PyErr_Clear();
     type_lookup(type, name);
+    // Where 3.14 keeps that dict, and a new one that is assigned.
+    PyObject* const kept = MAGNETO_STR("__annotations_cache__");
+    if (name == MAGNETO_STR("__annotations__") && PyDict_Contains(type_dict(type), kept) == 1) type_lookup(type, kept);
   }
   return {};
 }

@@ -139,13 +139,14 @@ bool has_finally(PyObject* generator) {
 
 void World::check_finalizer(PyObject* dropped) {
   if (!dropped || !(is_outside(dropped) || (!c.frames.root.raw.empty() && !is_scalar(dropped)))) return;
+  if (PyType_Check(dropped)) return;  // classes are in cycles: the collector's
   PyTypeObject* type = Py_TYPE(dropped);
   bool speaks = PyGen_CheckExact(dropped) ? has_finally(dropped) : type->tp_finalize || type->tp_del;
   if (PyType_SUPPORTS_WEAKREFS(type)) {
     for (auto* reference = *reinterpret_cast<PyWeakReference**>(PyObject_GET_WEAKREFS_LISTPTR(dropped)); reference;
          reference = reference->wr_next) {
       speaks |= reference->wr_callback != nullptr;
-      if (!PyType_Check(dropped)) dropped_referents.insert(dropped);  // classes are in cycles: the collector's
+      dropped_referents.insert(dropped);
     }
   }
   if (speaks) c.side_exit(BreakReason::Finalizer, std::string("an object of type ") + type->tp_name + " is dropped");

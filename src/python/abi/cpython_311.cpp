@@ -64,9 +64,9 @@ void set_empty_slot_error(PyObject* object, PyObject* name) {
 PyCodeObject* frame_code(Frame* frame) { return frame->f_code; }
 PyObject* frame_function(Frame* frame) { return reinterpret_cast<PyObject*>(frame->f_func); }
 
-CurrentFrame::CurrentFrame(PyThreadState* thread, Frame* frame)
+CurrentFrame::CurrentFrame(PyThreadState* thread, Frame* frame, bool locals_are_left)
     : thread_(thread), previous_(thread->cframe->current_frame) {
-  hide_slots(frame);
+  hide_slots(frame, locals_are_left);
   frame->previous = previous_;
   frame->is_entry = true;
   thread->cframe->current_frame = frame;

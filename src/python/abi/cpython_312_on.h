@@ -37,8 +37,9 @@ PyObject* type_dict(PyTypeObject* type) {
   return dict;
 }
 
-CurrentFrame::CurrentFrame(PyThreadState* thread, Frame* frame) : thread_(thread), previous_(innermost(thread)) {
-  hide_slots(frame);
+CurrentFrame::CurrentFrame(PyThreadState* thread, Frame* frame, bool locals_are_left)
+    : thread_(thread), previous_(innermost(thread)) {
+  hide_slots(frame, locals_are_left);
   frame->previous = previous_;
   innermost(thread) = frame;
   --thread->py_recursion_remaining;

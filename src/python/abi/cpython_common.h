@@ -52,7 +52,7 @@ void give_back(Frame* frame);
 /// Slots in use: local variables and the value stack.
 /// While CPython may look at the frame, which stays ours (CurrentFrame): from hide_slots until end_hiding, unless the
 /// frame itself ends before.
-void hide_slots(Frame* frame);
+void hide_slots(Frame* frame, bool locals_are_left);
 void show_slots(Frame* frame);
 void end_hiding();
 

@@ -65,10 +65,11 @@ void frame_init_cells(Frame* frame, const CodeInfo& info);
 /// While alive, `frame` is the thread's current frame (sys._getframe(), warnings, super() see it) and counts as one
 /// level of recursion. For frames that the hook got and that CPython has not entered itself. CPython shows only frames
 /// that are past their RESUME: call frame_set_running first. The frame may end (frame_continue...) while this is still
-/// alive.
+/// alive. `locals_are_left`: nobody here reads or writes the frame's local variables meanwhile, and what runs may, by
+/// f_locals, also those without a value.
 class CurrentFrame {
  public:
-  CurrentFrame(PyThreadState* thread, Frame* frame);
+  CurrentFrame(PyThreadState* thread, Frame* frame, bool locals_are_left = false);
   ~CurrentFrame();
   CurrentFrame(const CurrentFrame&) = delete;
 

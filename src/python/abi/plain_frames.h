@@ -10,7 +10,7 @@ namespace {
 
 PyObject** plain_slots(Frame* frame) { return frame->localsplus; }
 void give_back(Frame*) {}
-void hide_slots(Frame*) {}
+void hide_slots(Frame*, bool) {}
 void show_slots(Frame*) {}
 void end_hiding() {}
 int32_t slot_count(const Frame* frame) { return frame->stacktop; }

@@ -9,6 +9,10 @@ int _PySet_Update(PyObject* set, PyObject* iterable);
 int _PySet_NextEntry(PyObject* set, Py_ssize_t* position, PyObject** key, Py_hash_t* hash);
 int _PyDict_MergeEx(PyObject* dict, PyObject* other, int override);
 PyObject* _PyUnicode_JoinArray(PyObject* separator, PyObject* const* items, Py_ssize_t count);
+#if PY_VERSION_HEX >= 0x030E0000
+PyObject* _PyInterpolation_Build(PyObject* value, PyObject* text, int conversion, PyObject* format);
+PyObject* _PyTemplate_Build(PyObject* strings, PyObject* interpolations);
+#endif
 }
 
 namespace magneto {
@@ -39,6 +43,21 @@ inline int merge_into_dict(PyObject* dict, PyObject* other) { return _PyDict_Mer
 inline PyObject* join_strings(PyObject* separator, PyObject* const* items, Py_ssize_t count) {
   return _PyUnicode_JoinArray(separator, items, count);
 }
+
+#if PY_VERSION_HEX >= 0x030E0000
+/// What `{text!conversion:format}` is in a t"" string (conversion: CONVERT_VALUE's, 0 for none). New reference.
+inline PyObject* make_interpolation(PyObject* value, PyObject* text, int conversion, PyObject* format) {
+  return _PyInterpolation_Build(value, text, conversion, format);
+}
+
+/// A t"" string, of the texts between the values, and the values. New reference.
+inline PyObject* make_template(PyObject* strings, PyObject* interpolations) {
+  return _PyTemplate_Build(strings, interpolations);
+}
+#else  // no instruction asks for them
+inline PyObject* make_interpolation(PyObject*, PyObject*, int, PyObject*) { Py_UNREACHABLE(); }
+inline PyObject* make_template(PyObject*, PyObject*) { Py_UNREACHABLE(); }
+#endif
 
 /// How errors about arguments name a function. New reference.
 inline PyObject* function_text(PyObject* function) { return _PyObject_FunctionStr(function); }

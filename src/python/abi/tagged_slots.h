@@ -75,10 +75,15 @@ struct HiddenSlots {
 };
 thread_local std::vector<HiddenSlots> hidden_slots;
 
-void hide_slots(Frame* frame) {
+void hide_slots(Frame* frame, bool locals_are_left) {
   plain_slots(frame);
   hidden_slots.push_back({frame, slot_count(frame)});
   set_slot_count(frame, 0);
+  if (!locals_are_left) return;
+  _PyStackRef* const locals = frame->localsplus;
+  for (_PyStackRef* slot = locals; slot < locals + frame_code(frame)->co_nlocalsplus; ++slot) {
+    if (!slot->bits) slot->bits = kBorrowed;  // whoever writes to f_locals drops what a slot held, unless it is this
+  }
 }
 
 void show_slots(Frame* frame) {
