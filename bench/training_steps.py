@@ -19,10 +19,10 @@ ADAMW = {"lr": 1e-3, "weight_decay": 0.01}
 
 
 class Trainer:
-    """`step()` is one training step; `left()` is all that the steps so far have left."""
+    """`step()` is one training step; `averages()` and `weights()` are what the steps so far have left."""
 
-    def __init__(self, weights: list[torch.Tensor], step: Callable[[], torch.Tensor]) -> None:
-        self._weights, self._step = weights, step
+    def __init__(self, optimizer: torch.optim.AdamW, step: Callable[[], torch.Tensor]) -> None:
+        self._optimizer, self._step = optimizer, step
         self._losses: list[torch.Tensor] = []
 
     def step(self) -> None:
@@ -30,8 +30,15 @@ class Trainer:
         if len(self._losses) < STEPS:
             self._losses.append(loss.detach().clone())
 
-    def left(self) -> list[torch.Tensor]:
-        return [*self._losses, *(x.detach().clone() for x in self._weights)]
+    def averages(self) -> list[torch.Tensor]:
+        """The losses, and what the optimizer keeps of the gradients, and of their squares."""
+        kept = self._optimizer.state.values()
+        return [*self._losses, *(state[name].clone() for state in kept for name in ("exp_avg", "exp_avg_sq"))]
+
+    def weights(self) -> torch.Tensor:
+        """All of them, one after the other."""
+        every = [x for group in self._optimizer.param_groups for x in group["params"]]
+        return torch.cat([x.detach().double().flatten() for x in every])
 
 
 def whole(row: str, batch: int, dtype: torch.dtype, compile: Compile) -> Trainer:
@@ -58,7 +65,7 @@ def whole(row: str, batch: int, dtype: torch.dtype, compile: Compile) -> Trainer
         update()
         return loss
 
-    return Trainer(weights, step)
+    return Trainer(optimizer, step)
 
 
 def optimizer_of(weights: list[torch.Tensor], compile: Compile) -> Trainer:
@@ -72,7 +79,7 @@ def optimizer_of(weights: list[torch.Tensor], compile: Compile) -> Trainer:
         update()
         return torch.zeros(())
 
-    return Trainer(weights, step)
+    return Trainer(optimizer, step)
 
 
 def adamw_of_bert(dtype: torch.dtype, compile: Compile) -> Trainer:

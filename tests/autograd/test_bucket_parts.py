@@ -180,7 +180,7 @@ def test_how_many_parts(make: Callable[[], nn.Module], parts: int) -> None:
     found = []
     for net in nets(make):
         like = torch.arange(9) if "Embedding" in str(net) else torch.linspace(-1, 1, 48).view(3, 16)
-        net(like).square().sum().backward()
+        net(like).sin().sum().backward()  # (the squares of what is normalised have no gradient but rounding)
         found.append([p.grad for p in net.parameters()])
     torch.testing.assert_close(found[1], found[0])
     assert magneto.stats()["bucket_parts"] == parts

@@ -55,6 +55,34 @@ def in_a_loop(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
 
 
 @captured
+def last_in_a_loop(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
+    y = x * 2
+    for i in range(3):
+        y = y + 1
+        if y.sum() > i:
+            y = y * 0.5
+    return y
+
+
+@captured
+def last_in_two_loops(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
+    y = x * 2
+    for i in range(2):
+        for j in range(2):
+            if not flag:
+                y = y + i
+                y.mul_(j + 2)
+        if y.sum() > i:
+            y = y * 0.5
+    i = 0
+    while i < 2:
+        i += 1
+        if flag:
+            y = y - 1
+    return y
+
+
+@captured
 def one_in_another(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
     y = x * 2
     if flag:

@@ -49,6 +49,32 @@ bool is_block(const CodeInfo& info, int32_t from, int32_t end) {
   return from < end;
 }
 
+/// The body of an `if`.
+struct Body {
+  int32_t first, end;
+  bool where_true;  // it runs where the condition holds
+};
+
+/// At the end of a loop's body the jump goes back to the loop (3.11), or past one that does (from 3.12 on): such a body
+/// ends at the jump back of its own.
+std::optional<Body> body_behind(const CodeInfo& info, int32_t at, bool on_true) {
+  const Instr& jump = info.instrs[at];
+  const Instr& next = info.instrs[jump.next];
+  Body body = {jump.next, jump.target, !on_true};
+  int32_t back = jump.target;
+  if (jump.target > at && next.op == Op::JUMP && next.target <= at) {
+    body = {jump.target, -1, on_true};
+    back = next.target;
+  }
+  if (back <= at) {
+    for (body.end = body.first; info.instrs[body.end].op != Op::JUMP || info.instrs[body.end].target != back;) {
+      if (++body.end == static_cast<int32_t>(info.instrs.size())) return std::nullopt;
+    }
+  }
+  if (!is_block(info, body.first, body.end)) return std::nullopt;
+  return body;
+}
+
 /// The entries of the mask, of one dimension, whose places the value lists in their order. Nothing: it is something
 /// else.
 std::optional<int64_t> entries_of_mask(const graph::Graph& graph, graph::ValueId rows) {
@@ -252,28 +278,29 @@ Ref MaskLoops::next(InterpFrame& f) {
   return row(loop, loop.turns++);
 }
 
-bool MaskLoops::begin_branch(InterpFrame& f, bool on_true) {
+std::optional<int32_t> MaskLoops::begin_branch(InterpFrame& f, bool on_true) {
   constexpr int kSuspends = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE;
-  const Instr& jump = f.instr();
   const BreakSite site = {f.info->code, f.pc};
   if ((f.info->code->co_flags & kSuspends) || c.feedback.plain_loops.contains(site) || transform_depth() > 0 ||
-      !is_plain_tensor(f.top()) || !is_block(*f.info, jump.next, jump.target)) {
-    return false;
+      !is_plain_tensor(f.top())) {
+    return std::nullopt;
   }
+  const std::optional<Body> body = body_behind(*f.info, f.pc, on_true);
+  if (!body) return std::nullopt;
   auto branch = std::make_unique<Loop>(Loop{.frame = &f,
                                             .site = site,
                                             .depth = f.depth - 1,
                                             .entries = 1,
                                             .dims = 0,
                                             .rows = graph::kNoValue,
-                                            .first = jump.next,
-                                            .end = jump.target,
+                                            .first = body->first,
+                                            .end = body->end,
                                             .stack = {f.stack(), f.stack() + f.depth - 1}});
   const Ref zero = checked(PyLong_FromLong(0)), no_sizes = checked(PyTuple_New(0));
-  const Ref hit = call_method(on_true ? "eq" : "ne", {f.top(), zero.get()});  // a tensor of its own
+  const Ref hit = call_method(body->where_true ? "ne" : "eq", {f.top(), zero.get()});  // a tensor of its own
   loops_.push_back(std::move(branch));
   open(f, *loops_.back(), call_method("reshape", {hit.get(), no_sizes.get()}));
-  return true;
+  return body->first;
 }
 
 bool MaskLoops::ends_at(const InterpFrame& f) const {

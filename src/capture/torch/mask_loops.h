@@ -41,8 +41,9 @@ class MaskLoops {
   /// At FOR_ITER: the next row; null: the loop is over.
   Ref next(InterpFrame& f);
   /// At a jump past the body of an `if` (`on_true`: of an `if not`), whose condition, a tensor, is on top: the body is
-  /// a turn of a loop with one entry, and what it leaves behind is chosen. False: it is another one.
-  bool begin_branch(InterpFrame& f, bool on_true);
+  /// a turn of a loop with one entry, and what it leaves behind is chosen. Gives where the body begins; nothing: it is
+  /// another one.
+  std::optional<int32_t> begin_branch(InterpFrame& f, bool on_true);
   bool ends_at(const InterpFrame& f) const;
   void end_branch(InterpFrame& f);
   /// An exception goes to that instruction; -1: out of the frame.
