@@ -494,14 +494,14 @@ def test_locals_that_others_write() -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 14), reason='t"" strings are new in Python 3.14')
 def test_template_strings() -> None:
-    text = '''
+    text = """
 def program(x, width):
     y = x.sin()
     template = t"{y.shape!r:>{width}} and {width} {(y := y.cos())}{width!s}"
     z = y * 2
     strings = [(each.expression, each.conversion, each.format_spec) for each in template.interpolations]
     return z, template.strings, template.values, strings
-'''
+"""
     names: dict[str, Any] = {}
     exec(text, names)
     check(names["program"], X, 5)

@@ -120,6 +120,31 @@ PyObject* bound(PyObject* found, PyObject* owner) {
   return get ? get(found, owner, reinterpret_cast<PyObject*>(Py_TYPE(owner))) : Py_NewRef(found);
 }
 
+bool before_with(Stack& stack) {
+  PyObject* manager = stack.top();
+  PyObject* const enters = of_class(manager, "__enter__");
+  PyObject* const leaves = of_class(manager, "__exit__");
+  if (!enters || !leaves) {
+    set_no_manager_error(manager, enters, leaves);
+    return false;
+  }
+  Ref enter = Ref::steal(bound(enters, manager));
+  Ref leave = enter ? Ref::steal(bound(leaves, manager)) : Ref();
+  PyObject* entered = leave ? PyObject_CallNoArgs(enter.get()) : nullptr;
+  if (!entered) return false;
+  stack.drop(1);
+  stack.push_exit(leave.release());
+  stack.push(entered);
+  return true;
+}
+
+PyObject* interpolation(Stack& stack, const Instr& in) {
+  const bool has_format = in.arg & 1;
+  Ref empty = Ref::steal(PyUnicode_New(0, 0));
+  PyObject* format = has_format ? stack.top() : empty.get();
+  return make_interpolation(stack.top(1 + has_format), stack.top(has_format), in.arg >> 2, format);
+}
+
 }  // namespace
 
 namespace {
@@ -184,12 +209,8 @@ StepResult step_containers(const Instr& in, Stack& stack) {
       Ref empty = Ref::steal(PyUnicode_New(0, 0));
       return finished(stack.replace(in.arg, join_strings(empty.get(), &stack.base[*stack.depth - in.arg], in.arg)));
     }
-    case Op::BUILD_INTERPOLATION: {
-      Ref empty = Ref::steal(PyUnicode_New(0, 0));
-      const int32_t pops = 2 + (in.arg & 1);
-      return finished(stack.replace(pops, make_interpolation(stack.top(pops - 1), stack.top(pops - 2), in.arg >> 2,
-                                                             pops == 3 ? stack.top() : empty.get())));
-    }
+    case Op::BUILD_INTERPOLATION:
+      return finished(stack.replace(pops_of(in), interpolation(stack, in)));
     case Op::BUILD_TEMPLATE:
       return finished(stack.replace(2, make_template(stack.top(1), stack.top())));
     case Op::LIST_TO_TUPLE:
@@ -439,23 +460,8 @@ StepResult step(Frame* frame, const CodeInfo& info, int32_t instr, int32_t* next
         *next = in.target;
         return StepResult::Done;
       }
-      case Op::BEFORE_WITH: {
-        PyObject* manager = stack.top();
-        PyObject* const enters = of_class(manager, "__enter__");
-        PyObject* const leaves = of_class(manager, "__exit__");
-        if (!enters || !leaves) {
-          set_no_manager_error(manager, enters, leaves);
-          return StepResult::Raised;
-        }
-        Ref enter = Ref::steal(bound(enters, manager));
-        Ref leave = enter ? Ref::steal(bound(leaves, manager)) : Ref();
-        PyObject* entered = leave ? PyObject_CallNoArgs(enter.get()) : nullptr;
-        if (!entered) return StepResult::Raised;
-        stack.drop(1);
-        stack.push_exit(leave.release());
-        stack.push(entered);
-        return StepResult::Done;
-      }
+      case Op::BEFORE_WITH:
+        return done(before_with(stack));
       case Op::CONVERT_VALUE:
         return done(stack.replace(1, converted(stack.top(), in.arg)));
       case Op::FORMAT_VALUE: {

@@ -113,11 +113,9 @@ int32_t Interpreter::step_control(const Instr& in) {
         f.drop(1);
         return *value == on_true ? in.target : in.next;
       }
-      if (is_of_data(c, f.top())) {
-        if (const std::optional<int32_t> body = c.mask_loops.begin_branch(f, on_true)) {
-          f.drop(1);
-          return *body;
-        }
+      if (const auto body = is_of_data(c, f.top()) ? c.mask_loops.begin_branch(f, on_true) : std::nullopt) {
+        f.drop(1);
+        return *body;
       }
       const bool value = on_true && f.info->instrs[in.next].op == Op::LOAD_ASSERTION_ERROR
                              ? c.protocol.assume_true(f.top())
