@@ -1,8 +1,11 @@
 #include "lower/input_writes.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <set>
+#include <unordered_map>
+#include <vector>
 
 #include "graph/aliases.h"
 #include "graph/overwrites.h"
@@ -52,6 +55,7 @@ class InputWrites {
   void run() {
     find_readers();
     sink();
+    find_users();
     for (const auto& write : program_.functional.writes) {
       if (write.input == write.value) continue;
       if (!write_directly(write)) program_.copies.push_back(write);
@@ -65,6 +69,29 @@ class InputWrites {
       graph::for_each_operand(node, [&](graph::ValueId id) { ++readers_[id]; });
     }
     for (const graph::ValueId id : graph_.outputs) ++readers_[id];
+  }
+
+  /// By buffer, so that each write looks at its own alone: an optimizer has thousands.
+  void find_users() {
+    users_.resize(program_.buffers.size());
+    placed_.resize(program_.buffers.size());
+    for (size_t i = 0; i < program_.steps.size(); ++i) {
+      for (const BufferId buffer : read_by(program_.steps[i])) {
+        if (buffer != kNoBuffer) users_[buffer].push_back(i);
+      }
+      if (may_fail(program_.steps[i])) end_of_failing_ = i + 1;
+    }
+    for (size_t id = 0; id < program_.places.size(); ++id) {
+      const BufferId buffer = program_.places[id].buffer;
+      if (buffer != kNoBuffer) placed_[buffer].push_back(static_cast<graph::ValueId>(id));
+    }
+    for (const auto& write : program_.functional.writes) ++writes_of_[program_.places[write.value].buffer];
+  }
+
+  static std::vector<size_t> union_of(const std::vector<size_t>& a, const std::vector<size_t>& b) {
+    std::vector<size_t> both;
+    std::ranges::set_union(a, b, std::back_inserter(both));
+    return both;
   }
 
   /// A second run, from the new contents, gives the same: elements are replaced, and nothing else reads the input.
@@ -132,14 +159,11 @@ class InputWrites {
     const Buffer& value = program_.buffers[from];
     if (value.kind != BufferKind::Kernel || value.escapes || value.value != write.value) return false;
     if (input.dtype != value.dtype || input.sizes != value.sizes || input.strides != value.strides) return false;
-    for (const auto& other : program_.functional.writes) {
-      if (&other != &write && program_.places[other.value].buffer == from) return false;
-    }
-    const bool repeatable = is_repeatable(write);
+    if (writes_of_.at(from) > 1) return false;
+    const std::vector<size_t> steps = union_of(users_[from], users_[to]);
     bool written = false;
-    for (const Step& step : program_.steps) {
-      const bool writes = step.kernel && stores_to(*step.kernel, from);
-      if ((written || writes) && may_fail(step) && !repeatable) return false;
+    for (const size_t i : steps) {
+      const Step& step = program_.steps[i];
       if (!step.kernel) {
         if (written && read_by(step).count(to)) return false;
         continue;
@@ -147,27 +171,32 @@ class InputWrites {
       const KernelStep& kernel = *step.kernel;
       const bool reads = argument_of(kernel, to) >= 0;
       if (written && reads) return false;
-      if (!writes) continue;
+      if (!stores_to(kernel, from)) continue;
+      if (!written && i < end_of_failing_ && !is_repeatable(write)) return false;
       written = true;
       if (reads && !touches_same(kernel.kernel, argument_of(kernel, to), argument_of(kernel, from))) return false;
     }
     if (!written) return false;
     // Whoever reads the new value reads the input.
-    for (Step& step : program_.steps) {
-      if (!step.kernel) continue;
-      for (BufferId& buffer : step.kernel->buffers) {
+    for (const size_t i : users_[from]) {
+      if (!program_.steps[i].kernel) continue;
+      for (BufferId& buffer : program_.steps[i].kernel->buffers) {
         if (buffer == from) buffer = to;
       }
     }
-    for (Place& place : program_.places) {
-      if (place.buffer == from) place.buffer = to;
-    }
+    users_[to] = steps;
+    for (const graph::ValueId id : placed_[from]) program_.places[id].buffer = to;
+    placed_[to].insert(placed_[to].end(), placed_[from].begin(), placed_[from].end());
     return true;
   }
 
   LoopProgram& program_;
   const graph::Graph& graph_;
-  std::vector<int32_t> readers_;  // by ValueId: operators and outputs
+  std::vector<int32_t> readers_;                     // by ValueId: operators and outputs
+  std::vector<std::vector<size_t>> users_;           // by BufferId: steps, in their order
+  std::vector<std::vector<graph::ValueId>> placed_;  // by BufferId: what lies in it
+  std::unordered_map<BufferId, int> writes_of_;      // new values of inputs
+  size_t end_of_failing_ = 0;                        // no step from here on may fail
 };
 
 }  // namespace
