@@ -66,3 +66,15 @@ def test_zoo(name: str, training: bool) -> None:
             assert torch.equal(torch.rand(2), drawn), "the random numbers that follow"
             assert_accurate(got, want, exact)
             assert_accurate(dict(ours.state_dict()), dict(theirs.state_dict()), None)
+
+
+def test_many_tensors_of_equal_contents() -> None:
+    """An optimizer's counters of steps: each is a tensor of its own, and no kernel stores them all."""
+
+    def ones() -> list[torch.Tensor]:
+        return [torch.zeros(()) + 1 for _ in range(130)]
+
+    found = magneto.compile(ones)()
+    assert all(torch.equal(one, torch.ones(())) for one in found)
+    assert len({one.data_ptr() for one in found}) == 130
+    assert magneto.stats()["kernels"] == 3

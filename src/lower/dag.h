@@ -83,6 +83,12 @@ class Dag {
   /// What is known of the symbols in sizes.
   shapes::SymbolFacts symbols;
 
+  /// A node of its own that computes the same.
+  NodeId copy(NodeId id) {
+    nodes_.push_back(nodes_[id]);
+    return size() - 1;
+  }
+
   NodeId leaf(int32_t buffer, Dtype value_dtype, Sizes sizes, const Sizes& strides, Size offset);
   NodeId number(Dtype dtype, double value, Sizes sizes = {});
   NodeId integer(Dtype dtype, int64_t value, Sizes sizes = {});

@@ -311,6 +311,18 @@ Size Lowering::offset_between(ValueId base, ValueId id) const {
   return graph::offset_of(meta(id)) - graph::offset_of(meta(base));
 }
 
+/// Tensors of equal contents (an optimizer's counters) are one node. Of a kernel with a thousand stores LLVM takes
+/// seconds, the square of what it takes of a hundred.
+NodeId Lowering::stored(NodeId node) {
+  constexpr int kMostStores = 64;
+  auto& [copy, count] = stored_.try_emplace(node, node, 0).first->second;
+  if (count++ == kMostStores) {
+    copy = dag.copy(copy);
+    count = 1;
+  }
+  return copy;
+}
+
 BufferId Lowering::materialise(ValueId id) {
   const ValueId base = bindings_[id].base;
   const BufferId known = program.places[base].buffer;
@@ -327,7 +339,7 @@ BufferId Lowering::materialise(ValueId id) {
     buffer = add_buffer(BufferKind::Constant, base);
   } else {
     buffer = add_buffer(BufferKind::Kernel, base);
-    roots.push_back({node, buffer, graph::strides_of(meta(base)), 0, current_});
+    roots.push_back({stored(node), buffer, graph::strides_of(meta(base)), 0, current_});
   }
   if (id != base) program.places[id] = {buffer, offset_between(base, id)};
   return buffer;

@@ -2,6 +2,8 @@
 // must be in memory.
 #pragma once
 
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "lower/dag.h"
@@ -71,6 +73,7 @@ class Lowering {
   bool holds(NodeId node, const graph::TensorMeta& meta) const;
   /// Elements from the first of `base` to the first of its view `id`.
   Size offset_between(graph::ValueId base, graph::ValueId id) const;
+  NodeId stored(NodeId node);
   BufferId add_buffer(BufferKind kind, graph::ValueId value);
   void add_leaf(graph::ValueId id, BufferId buffer);
   void finish_outputs();
@@ -81,6 +84,7 @@ class Lowering {
     graph::ValueId base = graph::kNoValue;
   };
   std::vector<Binding> bindings_;
+  std::unordered_map<NodeId, std::pair<NodeId, int>> stored_;  // the copy that tensors get now, and how many have it
   /// Values that somebody outside gets, or writes, or whose memory an operator hands on: they need memory of their own.
   std::vector<bool> leaves_;
   std::vector<bool> read_;  // by an operator or from outside
