@@ -54,6 +54,15 @@ def in_a_loop(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
     return y
 
 
+@left
+def computes_much(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
+    """A run that does not want it need not wait for it."""
+    y = x.repeat(1, 64).T @ x.repeat(1, 64)
+    if flag:
+        y = y @ y
+    return y
+
+
 @captured
 def last_in_a_loop(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
     y = x * 2

@@ -4,9 +4,11 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string_view>
 #include <unordered_set>
 
@@ -36,8 +38,27 @@ constexpr char kIterator[] = "magneto.mask_loop";
 /// All turns run, also those that were not hit: a token that chooses two of sixty experts would wait for the others.
 /// With more entries the loop goes by the data, with a side exit, where the program allows one.
 constexpr int64_t kMostEntries = 8, kMostWithoutExits = 64;
-/// The same of the operators of an `if`.
+/// The same of the operators of an `if`, and of what they compute: a side exit costs about as much as a million
+/// multiplications.
 constexpr size_t kMostOperators = 16;
+constexpr double kMostWork = 1 << 20;
+
+/// Multiplications, roughly: of a product of matrices the root of the three sizes' product.
+double work_of(const graph::Graph& graph, const graph::AtenNode& node) {
+  double product = 1, largest = 1;
+  const auto count = [&](graph::ValueId id) {
+    double elements = 1;
+    for (const int64_t size : graph.values[id].meta.sizes) elements *= static_cast<double>(std::max<int64_t>(size, 1));
+    product *= elements;
+    largest = std::max(largest, elements);
+  };
+  graph::for_each_operand(node, count);
+  for (const graph::ValueId id : node.results) {
+    if (id != graph::kNoValue) count(id);
+  }
+  if (graph::effects_of(node.op).aliases && !graph::effects_of(node.op).writes) return 0;  // a view
+  return node.op.hasTag(at::Tag::pointwise) ? largest : std::sqrt(product);
+}
 
 /// The instructions are entered at the first one, and left at `end` alone, but for exceptions.
 bool is_block(const CodeInfo& info, int32_t from, int32_t end) {
@@ -311,8 +332,13 @@ void MaskLoops::end_branch(InterpFrame& f) {
   Loop& branch = *loops_.back();
   if (!std::ranges::equal(branch.stack, std::span(f.stack(), static_cast<size_t>(f.depth))))
     refuse(branch, "it leaves a value on the stack");
-  const size_t operators = c.graph.aten_nodes.size() - branch.turn->from.session.aten_nodes;
-  if (operators > kMostOperators && !c.options.fullgraph) refuse(branch, "it has many operators");
+  if (!c.options.fullgraph) {
+    const std::span body = std::span(c.graph.aten_nodes).subspan(branch.turn->from.session.aten_nodes);
+    if (body.size() > kMostOperators) refuse(branch, "it has many operators");
+    double work = 0;
+    for (const graph::AtenNode& node : body) work += work_of(c.graph, node);
+    if (work > kMostWork) refuse(branch, "it computes much, which would be done in each run");
+  }
   close(f, branch);
   loops_.pop_back();
 }
