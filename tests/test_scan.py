@@ -221,7 +221,8 @@ def test_any_number_of_steps_in_one_graph(program: Any, gradients: bool) -> None
         if gradients:
             for leaves in (got, want):
                 sum((leaf.sin().sum() for leaf in leaves if leaf.requires_grad), torch.zeros(())).backward()
-            torch.testing.assert_close([leaf.grad for leaf in ours], [leaf.grad for leaf in theirs])
+            near = {"rtol": 1.3e-6, "atol": 1e-5} if program is of_a_function else {}  # float32, in part
+            torch.testing.assert_close([leaf.grad for leaf in ours], [leaf.grad for leaf in theirs], **near)
     assert (magneto.stats()["graphs"], magneto.stats()["recompiles"]) == (1, 0)
 
 
