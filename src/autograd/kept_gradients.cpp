@@ -25,8 +25,6 @@ void separate_gradients(graph::Graph& graph, size_t begin) {
     ValueId& output = graph.outputs[i];
     if (!viewed[output]) continue;
     graph::TensorMeta meta = passes::dense(graph.values[output].meta);
-    meta.storage_offset = 0;
-    if (meta.symbolic) meta.symbolic->storage_offset = 0;
     meta.requires_grad = false;
     const ValueId copy = graph.add_result(std::move(meta), static_cast<int32_t>(graph.aten_nodes.size()));
     graph.aten_nodes.push_back({.op = clone, .args = {output, c10::IValue()}, .results = {copy}});

@@ -97,11 +97,7 @@ struct Written : WrittenView {
     return out.add(op, std::move(args), {&made}, torch_node)[0];
   }
   /// `whole` as a tensor of its own.
-  TensorMeta fresh() const {
-    TensorMeta made = whole;
-    made.storage_offset = 0;
-    return dense(made);
-  }
+  TensorMeta fresh() const { return dense(whole); }
 
   TensorMeta whole, part;
   int64_t rank;

@@ -231,10 +231,7 @@ class Functionaliser {
       if (id == kNoValue) return false;
       metas.push_back(meta(id));
     }
-    for (const ValueId id : {*mean, *variance}) {
-      metas.push_back(dense(meta(id)));
-      metas.back().storage_offset = 0;
-    }
+    for (const ValueId id : {*mean, *variance}) metas.push_back(dense(meta(id)));
     std::vector<const TensorMeta*> pointers;
     for (const TensorMeta& result : metas) pointers.push_back(&result);
     const std::vector<ValueId> results = out_.add(functional, read_args(node), pointers, node.torch_node);
@@ -546,9 +543,7 @@ class Functionaliser {
     const int32_t producer = out_.graph().values[now].producer;
     if (producer < 0 || !traits_of(out_.graph().aten_nodes[producer].op).view) return;
     static const auto clone = find_op("aten::clone");
-    TensorMeta result = dense(new_meta(now));
-    result.storage_offset = 0;
-    set_now(memory.base, add_one(clone, {now, c10::IValue()}, result));
+    set_now(memory.base, add_one(clone, {now, c10::IValue()}, dense(new_meta(now))));
   }
 
   /// The value to hand out for output `id`. For memory of an input it is the input, or a view of it.

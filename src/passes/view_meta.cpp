@@ -70,6 +70,8 @@ TensorMeta row_major(TensorMeta meta) {
 }
 
 TensorMeta dense(TensorMeta meta) {
+  meta.storage_offset = 0;
+  if (meta.symbolic) meta.symbolic->storage_offset = 0;
   const fake::Layout layout = fake::like_layout(fake::Geometry(meta.sizes, meta.strides));
   if (std::ranges::equal(layout.strides, meta.strides)) return meta;
   meta.strides.assign(layout.strides.begin(), layout.strides.end());
