@@ -127,7 +127,7 @@ def enter_block(compiled: CompiledFunction, skipped: tuple[str, ...], left_alone
 def run_backward(engine: Callable[..., Any], /, *args: Any, **kwargs: Any) -> tuple[torch.Tensor | None, ...]:
     """What autograd's `engine` gives for the arguments, by one program where compiled autograd is on."""
 
-def enter_compiled_autograd(compiler: Callable[..., Any] | str | bool | None, /) -> None:
+def enter_compiled_autograd(compiler: Callable[..., Any] | str | bool | None, dynamic: bool | None, /) -> None:
     """Backwards of this thread are compiled from here on, by a callable that gets a GraphModule, by the backend of that
     name, by the default one (None), or not (False)."""
 

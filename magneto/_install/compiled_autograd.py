@@ -35,21 +35,26 @@ def _stand_in() -> None:
 
 
 @contextlib.contextmanager
-def _block(compiler: Any) -> Iterator[None]:
+def _block(compiler: Any, dynamic: bool | None = None) -> Iterator[None]:
     _stand_in()
-    _C.enter_compiled_autograd(compiler)
+    _C.enter_compiled_autograd(compiler, dynamic)
     try:
         yield
     finally:
         _C.leave_compiled_autograd()
 
 
-def enable(compiler_fn: Callable[..., Any], dynamic: bool = True, **_: Any) -> contextlib.AbstractContextManager[None]:
+def enable(
+    compiler_fn: Callable[..., Any], dynamic: bool | None = None, **_: Any
+) -> contextlib.AbstractContextManager[None]:
     """Backwards of the block are compiled by `compiler_fn`, which makes a callable of a torch.fx.GraphModule.
 
-    torch.compile(backend=...) is one.
+    torch.compile(backend=...) is one. `dynamic`: sizes are symbols from the first backward on, or never; None: as
+    `torch.compile(dynamic=...)` says if that is the compiler, else as the settings say: where they have changed.
     """
-    return _block(_known(compiler_fn))
+    if dynamic is None and isinstance(compiler_fn, functools.partial):
+        dynamic = compiler_fn.keywords.get("dynamic")
+    return _block(_known(compiler_fn), dynamic)
 
 
 def _known(compiler: Any) -> Any:

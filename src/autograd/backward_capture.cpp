@@ -1,11 +1,11 @@
 #include "autograd/backward_capture.h"
 
 #include <ATen/ops/add.h>
-#include <ATen/ops/empty_strided.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/engine.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "autograd/compiled_node.h"
 #include "autograd/engine.h"
@@ -29,13 +29,16 @@ struct Refused {
   std::string why;
 };
 
-/// While it lives, a node's saved tensors are others.
+/// While it lives, what a node has saved is other tensors, and its sizes are symbols.
 class Swapped final : public FieldVisitor {
  public:
-  Swapped(Node& node, const at::Tensor* others) : node_(node), next_(others) { visit_fields(node_, *this); }
+  Swapped(Node& node, const at::Tensor* tensors, const c10::SymInt* symints)
+      : node_(node), next_(tensors), next_symint_(symints) {
+    visit_fields(node_, *this);
+  }
   ~Swapped() override {
     restores_ = true;
-    at_ = 0;
+    at_ = symint_at_ = 0;
     visit_fields(node_, *this);
   }
   Swapped(const Swapped&) = delete;
@@ -51,24 +54,43 @@ class Swapped final : public FieldVisitor {
     saved = defined ? SavedVariable(*next_++, /*is_output=*/false) : SavedVariable();
   }
   void number(int64_t) override {}
+  void symint(c10::SymInt& number, bool) override {
+    if (restores_) {
+      if (symint_at_ < symints_.size()) number = symints_[symint_at_++];
+      return;
+    }
+    symints_.push_back(number);
+    number = *next_symint_++;
+  }
 
  private:
   Node& node_;
   const at::Tensor* next_;
+  const c10::SymInt* next_symint_;
   std::vector<SavedVariable> kept_;
-  size_t at_ = 0;
+  std::vector<c10::SymInt> symints_;
+  size_t at_ = 0, symint_at_ = 0;
   bool restores_ = false;
 };
 
+using Metadata = std::optional<torch::autograd::InputMetadata>;
+
 class BackwardCapture {
  public:
-  BackwardCapture(const BackwardPiece& piece, fake::Session& session, CapturedBackward& made)
-      : piece_(piece), steps_(piece.region().steps()), session_(session), made_(made), gradients_(steps_.size()) {}
+  BackwardCapture(const BackwardPiece& piece, const SymbolChoice& choice, fake::Session& session,
+                  CapturedBackward& made)
+      : piece_(piece),
+        steps_(piece.region().steps()),
+        session_(session),
+        made_(made),
+        symbols_(piece, session, choice),
+        gradients_(steps_.size()) {}
 
   void run() {
-    for (const at::Tensor& tensor : piece_.tensors()) saved_.push_back(make_input(tensor, "saved_", saved_.size()));
+    const size_t saved = piece_.tensors().size();
+    for (size_t i = 0; i < saved; ++i) saved_.push_back(symbols_.stand_in(i, "saved_" + std::to_string(i + 1)));
     for (size_t i = 0; i < piece_.taken().size(); ++i) {
-      add(piece_.taken()[i], make_input(piece_.tangents()[i], "tangents_", i));
+      add(piece_.taken()[i], symbols_.stand_in(saved + i, "tangents_" + std::to_string(i + 1)));
     }
     const EngineScope scope(session_);
     const c10::AutoGradMode no_grad(false);
@@ -78,11 +100,9 @@ class BackwardCapture {
     for (size_t i = piece_.first(); i < steps_.size(); ++i) give(i);
   }
 
- private:
-  at::Tensor make_input(const at::Tensor& real, const char* name, size_t number) {
-    return session_.make_input(real, name + std::to_string(number + 1));
-  }
+  void finish() { made_.guards = symbols_.finish(made_.graph, made_.numbers); }
 
+ private:
   /// As the engine does.
   void add(const BackwardRegion::Target& to, const at::Tensor& gradient) {
     if (to.step < 0 || !gradient.defined()) return;
@@ -92,53 +112,92 @@ class BackwardCapture {
     sum = sum.defined() ? at::add(sum, gradient) : gradient;
   }
 
+  /// What is known of a gradient, with the piece's numbers from `number` on, which it steps over, as its sizes.
+  Metadata metadata(const torch::autograd::InputMetadata& of, size_t& number) const {
+    Metadata made = of;
+    if (of.was_default_constructed()) return made;
+    for (c10::SymInt& size : made->mutable_shape_as_dim_vector()) size = symbols_.symint(number++);
+    return made;
+  }
+
   void run(const Step& step, size_t i) {
     Node& node = *step.node;
+    size_t number = piece_.first_number(i);
+    std::vector<Metadata> taken, given;
+    for (uint32_t input = 0; input < node.num_inputs(); ++input) {
+      taken.push_back(metadata(node.input_metadata(input), number));
+    }
+    for (const torch::autograd::Edge& edge : node.next_edges()) {
+      given.push_back(edge.is_valid() ? metadata(edge.function->input_metadata(edge.input_nr), number) : std::nullopt);
+    }
     variable_list inputs = std::move(gradients_[i]);
     inputs.resize(node.num_inputs());
-    const at::Tensor* saved = saved_.data() + piece_.first_tensor(i);
     auto* compiled = dynamic_cast<CompiledNode*>(&node);
-    variable_list outputs = compiled ? run_compiled(*compiled, saved, inputs) : call(node, saved, std::move(inputs));
+    variable_list outputs =
+        compiled ? run_compiled(*compiled, i, inputs, taken) : call(node, i, number, std::move(inputs));
     if (session_.refused()) throw Refused{};
-    torch::autograd::validate_outputs(node.next_edges(), outputs, [&](const std::string& what) {
-      return "Function " + node.name() + " returned an " + what;
-    });
+    torch::autograd::validate_outputs(
+        given, outputs, [&](const std::string& what) { return "Function " + node.name() + " returned an " + what; });
     for (size_t edge = 0; edge < outputs.size(); ++edge) add(step.next.at(edge), outputs[edge]);
   }
 
-  static variable_list call(Node& node, const at::Tensor* saved, variable_list&& inputs) {
-    const Swapped swapped(node, saved);
+  /// `number`: where what the node keeps begins.
+  variable_list call(Node& node, size_t i, size_t number, variable_list&& inputs) {
+    std::vector<c10::SymInt> symints;
+    for (; number < piece_.outline() && is_kept(piece_.places()[number], i); ++number) {
+      symints.push_back(symbols_.symint(number));
+    }
+    const Swapped swapped(node, saved_.data() + piece_.first_tensor(i), symints.data());
     return node(std::move(inputs));
   }
 
-  /// Its graph, operator by operator, for the sizes of this run.
-  variable_list run_compiled(CompiledNode& node, const at::Tensor* saved, const variable_list& tangents) {
+  static bool is_kept(const NumberPlace& place, size_t step) {
+    const bool kept = place.kind == NumberPlace::Kind::Listed || place.kind == NumberPlace::Kind::Single;
+    return kept && place.owner == static_cast<int32_t>(step);
+  }
+
+  /// Its graph, operator by operator.
+  variable_list run_compiled(CompiledNode& node, size_t i, const variable_list& tangents,
+                             const std::vector<Metadata>& metadata) {
     const Backward& backward = node.backward();
-    std::vector<at::Tensor> given(saved, saved + backward.saved.size());
-    for (size_t i = 0; i < tangents.size(); ++i) {
-      given.push_back(tangents[i].defined() ? tangents[i] : node.input_metadata(i).zeros_like());
+    const size_t first = piece_.first_tensor(i);
+    std::vector<at::Tensor> given(saved_.begin() + first, saved_.begin() + first + backward.saved.size());
+    for (size_t k = 0; k < tangents.size(); ++k) {
+      given.push_back(tangents[k].defined() ? tangents[k] : metadata[k]->zeros_like());
     }
-    std::vector<const at::Tensor*> pointers;
-    for (const at::Tensor& tensor : given) pointers.push_back(&tensor);
-    const graph::SymbolReader symbols(backward.graph);
-    const graph::Graph graph =
-        symbols.empty() ? backward.graph : graph::with_numbers(backward.graph, symbols.read(pointers.data()));
-    for (size_t i = backward.saved.size(); i < given.size(); ++i) fit(given[i], graph.values[graph.inputs[i]].meta);
-    graph::OperatorRun operators(graph, [&](const at::Tensor& constant) { return session_.make_constant(constant); });
-    const std::vector<at::Tensor> results = operators.run(given);
+    const auto symbols = symbols_.of_segment(backward.graph, first, given);
+    const auto size = [&](shapes::Expr size) {
+      return session_.symint(shapes::substitute(size, [&](shapes::Expr symbol) {
+        const auto known = symbols.find(symbol.id());
+        if (known == symbols.end()) throw Refused{"a size that only the data says"};
+        return std::optional(known->second);
+      }));
+    };
+    for (size_t k = backward.saved.size(); k < given.size(); ++k) {
+      fit(given[k], backward.graph.values[backward.graph.inputs[k]].meta, size);
+    }
+    const auto constant = [&](const at::Tensor& constant) { return session_.make_constant(constant); };
+    const std::vector<at::Tensor> results = graph::OperatorRun(backward.graph, constant, size).run(given);
     variable_list gradients;
     for (const Backward::Leaf& leaf : backward.leaves) {
       bool reached = leaf.gradient >= 0, from_tangent = false;
-      for (size_t i = 0; i < tangents.size(); ++i) from_tangent |= tangents[i].defined() && leaf.reached_from[i];
+      for (size_t k = 0; k < tangents.size(); ++k) from_tangent |= tangents[k].defined() && leaf.reached_from[k];
       gradients.push_back(reached && from_tangent ? results[leaf.gradient] : at::Tensor());
     }
     return gradients;
   }
 
-  static void fit(at::Tensor& tangent, const graph::TensorMeta& meta) {
-    if (tangent.strides() == c10::IntArrayRef(meta.strides)) return;
-    const at::TensorOptions options = at::TensorOptions(meta.dtype).device(meta.device);
-    tangent = at::empty_strided(meta.sizes, meta.strides, options).copy_(tangent);
+  /// The strides that the segment was captured with: those of a dense tensor, whatever the order of its dimensions.
+  template <typename Size>
+  static void fit(at::Tensor& tangent, const graph::TensorMeta& meta, const Size& size) {
+    std::vector<c10::SymInt> strides;
+    for (const shapes::Size& each : graph::strides_of(meta)) strides.push_back(size(each.expr()));
+    if (tangent.sym_strides() == c10::SymIntArrayRef(strides)) return;
+    std::vector<int64_t> order(meta.strides.size()), back(order.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return meta.strides[a] > meta.strides[b]; });
+    for (size_t i = 0; i < order.size(); ++i) back[order[i]] = static_cast<int64_t>(i);
+    tangent = tangent.permute(order).clone(at::MemoryFormat::Contiguous).permute(back);
   }
 
   void give(size_t i) {
@@ -159,6 +218,7 @@ class BackwardCapture {
   const std::vector<Step>& steps_;
   fake::Session& session_;
   CapturedBackward& made_;
+  BackwardSymbols symbols_;
   std::vector<variable_list> gradients_;  // by step
   std::vector<at::Tensor> saved_;
 };
@@ -170,16 +230,20 @@ bool writes_inputs(const graph::Graph& graph) {
 
 }  // namespace
 
-CapturedBackward capture_backward(const BackwardPiece& piece) {
+CapturedBackward capture_backward(const BackwardPiece& piece, const SymbolChoice& choice) {
   CapturedBackward made;
   const auto refuse = [&](std::string why) {
     made.refusal = std::move(why);
+    made.guards = NumberGuards(piece.numbers());
     return std::move(made);
   };
   {
     fake::Session session(made.graph);
     try {
-      BackwardCapture(piece, session, made).run();
+      BackwardCapture capture(piece, choice, session, made);
+      capture.run();
+      capture.finish();
+      made.specialised = session.counters.specialised_ops;
     } catch (const Refused& refused) {
       if (const auto refusal = session.take_refusal()) return refuse(refusal->op + ": " + refusal->message);
       return refuse(refused.why);

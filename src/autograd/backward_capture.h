@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "autograd/backward_region.h"
+#include "autograd/backward_symbols.h"
 #include "graph/graph.h"
 
 namespace magneto::autograd {
@@ -18,8 +18,13 @@ struct PieceGradient {
 };
 
 struct CapturedBackward {
-  /// Inputs: what the nodes have saved, then what has arrived.
+  /// Inputs: what the nodes have saved, what has arrived, and numbers of the piece (`numbers`) as tensors.
   graph::Graph graph;
+  std::vector<size_t> numbers;
+  /// The piece's numbers for which it is right.
+  NumberGuards guards;
+  /// Operators that have fixed sizes for want of a rule.
+  std::vector<std::string> specialised;
   /// Where the outputs go.
   std::vector<PieceGradient> gradients;
   /// Not empty: why there is none.
@@ -27,6 +32,6 @@ struct CapturedBackward {
 };
 
 /// Needs the GIL.
-CapturedBackward capture_backward(const BackwardPiece& piece);
+CapturedBackward capture_backward(const BackwardPiece& piece, const SymbolChoice& choice);
 
 }  // namespace magneto::autograd

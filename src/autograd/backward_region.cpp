@@ -40,6 +40,7 @@ class SavedCheck final : public FieldVisitor {
     unusual |= raw && raw->defined() && !is_plain(*raw);
   }
   void number(int64_t) override {}
+  void symint(c10::SymInt&, bool) override {}
 
   bool has_hooks = false, unusual = false;
 };
@@ -181,44 +182,6 @@ class BackwardRegion::Walk {
   std::priority_queue<Ready, std::vector<Ready>, Later> ready_;
 };
 
-namespace {
-
-/// What a node has saved, and all else that its formula is given.
-class Fields final : public FieldVisitor {
- public:
-  Fields(Node& node, variable_list& tensors, std::vector<int64_t>& key) : node_(node), tensors_(tensors), key_(key) {}
-  void tensor(SavedVariable& saved) override {
-    const at::Tensor tensor = saved.unpack(node_.getptr());
-    key_.push_back(tensor.defined());
-    if (tensor.defined()) tensors_.push_back(tensor.variable_data());
-  }
-  void number(int64_t number) override { key_.push_back(number); }
-
- private:
-  Node& node_;
-  variable_list& tensors_;
-  std::vector<int64_t>& key_;
-};
-
-void add_form(std::vector<int64_t>& key, const at::Tensor& tensor) {
-  key.push_back(static_cast<int64_t>(tensor.scalar_type()) * 2 + tensor.unsafeGetTensorImpl()->is_wrapped_number());
-  key.push_back(tensor.dim());
-  key.insert(key.end(), tensor.sizes().begin(), tensor.sizes().end());
-  key.insert(key.end(), tensor.strides().begin(), tensor.strides().end());
-  key.push_back(tensor.storage_offset());
-}
-
-void add_form(std::vector<int64_t>& key, const torch::autograd::InputMetadata& meta) {
-  if (meta.was_default_constructed()) return key.push_back(-1);
-  key.push_back(static_cast<int64_t>(c10::typeMetaToScalarType(meta.dtype())));
-  key.push_back(meta.grad_dtype() ? static_cast<int64_t>(*meta.grad_dtype()) : -1);
-  const auto sizes = meta.shape_as_dim_vector();
-  key.push_back(static_cast<int64_t>(sizes.size()));
-  for (const c10::SymInt& size : sizes) key.push_back(size.expect_int());
-}
-
-}  // namespace
-
 BackwardRegion::BackwardRegion(const edge_list& roots, const edge_list& asked) { Walk(*this, roots, asked); }
 
 size_t BackwardRegion::count(Role role) const {
@@ -232,6 +195,27 @@ size_t BackwardRegion::piece_end(size_t first) const {
 
 // -- pieces
 
+/// What a node has saved, and all else that its formula is given.
+class BackwardPiece::Fields final : public FieldVisitor {
+ public:
+  Fields(BackwardPiece& piece, Node& node, size_t step)
+      : piece_(piece), node_(node), step_(static_cast<int32_t>(step)) {}
+  void tensor(SavedVariable& saved) override {
+    const at::Tensor tensor = saved.unpack(node_.getptr());
+    number(tensor.defined());
+    if (tensor.defined()) piece_.tensors_.push_back(tensor.variable_data());
+  }
+  void number(int64_t number) override { piece_.key_.push_back(number); }
+  void symint(c10::SymInt& number, bool in_list) override {
+    piece_.numbers_.add(number.expect_int(), {in_list ? NumberPlace::Kind::Listed : NumberPlace::Kind::Single, step_});
+  }
+
+ private:
+  BackwardPiece& piece_;
+  Node& node_;
+  const int32_t step_;
+};
+
 BackwardPiece::BackwardPiece(const BackwardRegion& region, size_t first, const Arrived& arrived)
     : region_(region), first_(first), end_(region.piece_end(first)) {
   const std::vector<Step>& steps = region.steps();
@@ -240,16 +224,22 @@ BackwardPiece::BackwardPiece(const BackwardRegion& region, size_t first, const A
   key_.push_back(at::globalContext().deterministicAlgorithms());
   for (size_t i = first; i < end_; ++i) {
     saved_.push_back(tensors_.size());
+    step_numbers_.push_back(numbers_.values.size());
     key_.push_back(static_cast<int64_t>(steps[i].role == Role::Inside));
     if (steps[i].role != Role::Inside) continue;
     for (uint32_t input = 0; input < arrived[i].size(); ++input) take({static_cast<int32_t>(i), input}, arrived);
     for (const Target& to : steps[i].next) take(to, arrived);
-    add_key(steps[i]);
+    add_step(i);
   }
   for (size_t i = 0; i < taken_.size(); ++i) {
     key_.push_back(taken_[i].step - static_cast<int64_t>(first_));
     key_.push_back(taken_[i].input);
-    add_form(key_, tangents_[i]);
+    add_form(tangents_[i], key_, numbers_);
+  }
+  outline_ = numbers_.values.size();
+  key_.push_back(static_cast<int64_t>(outline_));
+  for (size_t i = 0; i < of_segments_.values.size(); ++i) {
+    numbers_.add(of_segments_.values[i], of_segments_.places[i]);
   }
 }
 
@@ -263,30 +253,72 @@ void BackwardPiece::take(const Target& place, const Arrived& arrived) {
   tangents_.push_back(there[place.input].variable_data());
 }
 
-void BackwardPiece::add_key(const Step& step) {
+void BackwardPiece::add_form(const at::Tensor& tensor, std::vector<int64_t>& key, Numbers& numbers) {
+  const auto number = static_cast<int32_t>(tensor_numbers_.size());
+  key.push_back(static_cast<int64_t>(tensor.scalar_type()) * 2 + tensor.unsafeGetTensorImpl()->is_wrapped_number());
+  key.push_back(tensor.dim());
+  tensor_numbers_.push_back({numbers.values.size(), &numbers == &of_segments_});
+  for (int32_t dim = 0; dim < tensor.dim(); ++dim) {
+    numbers.add(tensor.size(dim), {NumberPlace::Kind::Size, number, dim});
+  }
+  for (int32_t dim = 0; dim < tensor.dim(); ++dim) {
+    numbers.add(tensor.stride(dim), {NumberPlace::Kind::Stride, number, dim});
+  }
+}
+
+void BackwardPiece::add_form(const torch::autograd::InputMetadata& meta, size_t step) {
+  if (meta.was_default_constructed()) return key_.push_back(-1);
+  key_.push_back(static_cast<int64_t>(c10::typeMetaToScalarType(meta.dtype())));
+  key_.push_back(meta.grad_dtype() ? static_cast<int64_t>(*meta.grad_dtype()) : -1);
+  const auto sizes = meta.shape_as_dim_vector();
+  key_.push_back(static_cast<int64_t>(sizes.size()));
+  for (const c10::SymInt& size : sizes) {
+    numbers_.add(size.expect_int(), {NumberPlace::Kind::Gradient, static_cast<int32_t>(step)});
+  }
+}
+
+void BackwardPiece::add_step(size_t i) {
+  const Step& step = region_.steps()[i];
   Node& node = *step.node;
   key_.push_back(node.num_inputs());
-  for (uint32_t i = 0; i < node.num_inputs(); ++i) add_form(key_, node.input_metadata(i));
+  for (uint32_t input = 0; input < node.num_inputs(); ++input) add_form(node.input_metadata(input), i);
   key_.push_back(static_cast<int64_t>(step.next.size()));
-  for (size_t i = 0; i < step.next.size(); ++i) {
-    const Target& to = step.next[i];
+  for (size_t next = 0; next < step.next.size(); ++next) {
+    const Target& to = step.next[next];
     key_.push_back(to.step < 0 ? -1 : to.step - static_cast<int64_t>(first_));
     key_.push_back(to.input);
-    const Edge& edge = node.next_edges()[i];
-    if (edge.is_valid()) add_form(key_, edge.function->input_metadata(edge.input_nr));
+    const Edge& edge = node.next_edges()[next];
+    if (edge.is_valid()) add_form(edge.function->input_metadata(edge.input_nr), i);
   }
   key_.push_back(static_cast<int64_t>(typeid(node).hash_code()));
   structure_ = c10::hash_combine(structure_, typeid(node).hash_code());
+  if (auto* compiled = dynamic_cast<CompiledNode*>(&node)) return add_segment(*compiled);
   const size_t before = tensors_.size();
-  if (auto* compiled = dynamic_cast<CompiledNode*>(&node)) {
-    key_.push_back(reinterpret_cast<int64_t>(&compiled->backward()));
-    owners_.push_back(compiled->owner());
-    for (const at::Tensor& tensor : compiled->saved_tensors()) tensors_.push_back(tensor.variable_data());
-  } else {
-    Fields fields(node, tensors_, key_);
-    visit_fields(node, fields);
+  Fields fields(*this, node, i);
+  visit_fields(node, fields);
+  for (size_t tensor = before; tensor < tensors_.size(); ++tensor) add_form(tensors_[tensor], key_, numbers_);
+}
+
+/// Which tensors it has saved, and how many, its program says.
+void BackwardPiece::add_segment(CompiledNode& node) {
+  const Backward& backward = node.backward();
+  programs_.push_back(reinterpret_cast<int64_t>(&backward));
+  owners_.push_back(node.owner());
+  const variable_list saved = node.saved_tensors();
+  for (size_t i = 0; i < saved.size(); ++i) {
+    tensors_.push_back(saved[i].variable_data());
+    const auto number = static_cast<int32_t>(tensor_numbers_.size());
+    add_form(tensors_.back(), programs_, of_segments_);
+    for (const graph::SymbolBinding& symbol : backward.graph.symbols) {
+      if (symbol.dim >= 0 || symbol.value != backward.graph.inputs[i]) continue;
+      of_segments_.add(*saved[i].const_data_ptr<int64_t>(), {NumberPlace::Kind::Content, number});
+    }
   }
-  for (size_t i = before; i < tensors_.size(); ++i) add_form(key_, tensors_[i]);
+}
+
+size_t BackwardPiece::first_number_of_tensor(size_t tensor) const {
+  const auto [first, of_segment] = tensor_numbers_[tensor];
+  return of_segment ? outline_ + first : first;
 }
 
 void BackwardPiece::release(bool keep_graph) {

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/functions/tensor.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 
+#include <algorithm>
 #include <bit>
 #include <complex>
 #include <string>
@@ -23,7 +24,7 @@ concept Whole = std::is_integral_v<T> || std::is_enum_v<T>;
 void visit(FieldVisitor& to, SavedVariable& saved) { to.tensor(saved); }
 void visit(FieldVisitor& to, Whole auto number) { to.number(static_cast<int64_t>(number)); }
 void visit(FieldVisitor& to, double number) { to.number(std::bit_cast<int64_t>(number)); }
-void visit(FieldVisitor& to, const c10::SymInt& number) { to.number(number.expect_int()); }
+void visit(FieldVisitor& to, c10::SymInt& number) { to.symint(number, /*in_list=*/false); }
 
 void visit(FieldVisitor& to, const at::Scalar& scalar) {
   visit(to, scalar.type());
@@ -50,6 +51,11 @@ void visit(FieldVisitor& to, const at::TensorOptions& options) {
   to.number(format ? static_cast<int64_t>(*format) : -1);
 }
 
+void visit(FieldVisitor& to, std::vector<c10::SymInt>& sizes) {
+  visit(to, sizes.size());
+  for (c10::SymInt& size : sizes) to.symint(size, /*in_list=*/true);
+}
+
 template <typename T>
 void visit(FieldVisitor& to, std::vector<T>& items);
 template <typename T>
@@ -65,11 +71,20 @@ void visit(FieldVisitor& to, torch::autograd::TypeAndSize& of) {
   visit(to, of.options);
 }
 
-void visit(FieldVisitor& to, const at::TensorGeometry& of) {
-  std::vector<c10::SymInt> sizes = of.sym_sizes().vec(), strides = of.sym_strides().vec();
-  visit(to, sizes);
+/// Its plain strides are read unchecked where no size is a symbol.
+void visit(FieldVisitor& to, at::TensorGeometry& of) {
+  visit(to, of.mutable_sizes());
+  const bool symbolic = !c10::asIntArrayRefSlowOpt(of.sym_sizes()).has_value();
+  const auto fixed = [&](const c10::SymInt& number) {
+    return symbolic ? number : c10::SymInt(number.guard_int(__FILE__, __LINE__));
+  };
+  std::vector<c10::SymInt> strides = of.sym_strides().vec();
+  c10::SymInt offset = of.sym_storage_offset();
   visit(to, strides);
-  visit(to, of.sym_storage_offset());
+  visit(to, offset);
+  std::ranges::transform(strides, of.mutable_strides().begin(), fixed);
+  of.mutable_storage_offset() = fixed(offset);
+  of.recompute();
 }
 
 template <typename T>

@@ -3,6 +3,7 @@
 // which there are is read from that header when Magneto is built (tools/node_fields.py).
 #pragma once
 
+#include <c10/core/SymInt.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
@@ -15,8 +16,10 @@ class FieldVisitor {
  public:
   virtual ~FieldVisitor() = default;
   virtual void tensor(torch::autograd::SavedVariable& saved) = 0;
-  /// All else, as numbers: a length stands in front of what may have several.
+  /// What the formula is given as it is: a length stands in front of what may have several.
   virtual void number(int64_t number) = 0;
+  /// A size, or another number that may be a symbol; it may be replaced. One of a list is a size, mostly.
+  virtual void symint(c10::SymInt& number, bool in_list) = 0;
 };
 
 /// The node's class is one of those, or one that keeps nothing but a copy's options.

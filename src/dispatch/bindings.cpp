@@ -226,8 +226,10 @@ PyObject* run_backward(PyObject*, PyObject* args, PyObject* kwargs) {
   return guarded([&] { return dispatch::run_backward(PyTuple_GET_ITEM(args, 0), rest.get(), kwargs); });
 }
 
-PyObject* enter_compiled_autograd(PyObject*, PyObject* compiler) {
-  dispatch::enter_compiled_autograd(compiler);
+PyObject* enter_compiled_autograd(PyObject*, PyObject* args) {
+  PyObject *compiler, *dynamic;
+  if (!PyArg_ParseTuple(args, "OO", &compiler, &dynamic)) return nullptr;
+  dispatch::enter_compiled_autograd(compiler, dynamic == Py_None ? -1 : dynamic == Py_True);
   Py_RETURN_NONE;
 }
 
@@ -435,10 +437,11 @@ PyMethodDef dispatch_methods[] = {
      METH_VARARGS | METH_KEYWORDS,
      "run_backward(engine, ...): what autograd's `engine` gives for the rest of the arguments, by one program where "
      "compiled autograd is on."},
-    {"enter_compiled_autograd", enter_compiled_autograd, METH_O,
-     "Backwards of this thread are compiled from here on, by a callable that gets a GraphModule, by the default "
-     "backend "
-     "(None), or not (False)."},
+    {"enter_compiled_autograd", enter_compiled_autograd, METH_VARARGS,
+     "enter_compiled_autograd(compiler, dynamic): backwards of this thread are compiled from here on, by a callable "
+     "that "
+     "gets a GraphModule, by the default backend (None), or not (False). Sizes are symbols at once (True), never "
+     "(False), or as the settings say (None)."},
     {"leave_compiled_autograd", leave_compiled_autograd, METH_NOARGS, "Ends the innermost such block."},
     {"compile_all_backwards", compile_all_backwards, METH_O, "Those of all threads are, outside of such blocks."},
     {"compiles_backwards", compiles_backwards, METH_NOARGS, "Whether this thread's are."},

@@ -43,37 +43,62 @@ struct LeftToEngine {
 
 /// One kind of backward.
 struct Entry {
+  /// Which pieces of a family it computes.
+  std::vector<int64_t> segments;
+  autograd::NumberGuards guards;
   std::shared_ptr<const runtime::BackwardProgram> program;  // null: there is none
   std::string refusal;
   std::vector<std::shared_ptr<const void>> owners;
   size_t structure = 0;
 };
 
-// Pointers: a thread that ends inside a block has no GIL any more to free it with.
-thread_local std::vector<PyObject*> blocks;
+/// Pieces of the same key (BackwardPiece::key).
+struct Family {
+  std::vector<Entry> entries;
+  /// By entry: what its piece's numbers were, but for those of segments.
+  std::vector<std::vector<int64_t>> numbers;
+};
+using Families = std::map<std::vector<int64_t>, Family>;
+
+struct Block {
+  // A pointer: a thread that ends inside a block has no GIL any more to free it with.
+  PyObject* compiler;
+  /// Sizes are symbols at once, or never; less than zero: as the settings say.
+  int dynamic;
+};
+thread_local std::vector<Block> blocks;
 bool all_backwards = false;
 
 /// Borrowed; null: backwards are not compiled.
 PyObject* current_compiler() {
   if (blocks.empty()) return all_backwards ? Py_None : nullptr;
-  return blocks.back() == Py_False ? nullptr : blocks.back();
+  return blocks.back().compiler == Py_False ? nullptr : blocks.back().compiler;
+}
+
+/// As for forwards (capture_setup.cpp).
+autograd::Varying current_varying() {
+  using autograd::Varying;
+  const int dynamic = blocks.empty() ? -1 : blocks.back().dynamic;
+  if (dynamic >= 0) return dynamic ? Varying::All : Varying::Nothing;
+  if (!settings().assume_static_by_default) return Varying::All;
+  return settings().automatic_dynamic_shapes ? Varying::Changed : Varying::Nothing;
 }
 
 /// By compiler.
 struct Programs {
   uint64_t generation = reset_generation();
-  std::map<PyObject*, std::pair<Ref, std::map<std::vector<int64_t>, Entry>>> by_compiler;
+  std::map<PyObject*, std::pair<Ref, Families>> by_compiler;
 };
 
-std::map<std::vector<int64_t>, Entry>& entries_of(PyObject* compiler) {
+Families& families_of(PyObject* compiler) {
   static auto& programs = *new Programs;
   if (programs.generation != reset_generation()) programs = {};
-  auto& [kept, entries] = programs.by_compiler[compiler];
+  auto& [kept, families] = programs.by_compiler[compiler];
   if (!kept) kept = Ref::borrow(compiler);
-  return entries;
+  return families;
 }
 
-/// In all, and of one structure: sizes that vary more are the engine's, with the programs of compiled segments.
+/// In all, and of one structure: what varies more is the engine's, with the programs of compiled segments.
 constexpr int64_t kMostEntries = 64, kMostSizes = 8;
 
 // -- what is asked
@@ -137,10 +162,13 @@ BackwardCall read(PyObject* args, PyObject* kwargs) {
 
 /// A graph as the compiler of the program is given it, and what that makes of it.
 std::unique_ptr<runtime::TensorComputation> compile_by(PyObject* compiler, graph::Graph graph) {
+  std::vector<std::string> sizes;
+  for (size_t i = 0; i < graph.symbols.size(); ++i) sizes.push_back("sizes_" + std::to_string(i + 1));
   for (size_t i = 0; i < graph.inputs.size(); ++i) {
     graph.values[graph.inputs[i]].name = "inputs_" + std::to_string(i + 1);
   }
-  const Ref module = graph::operator_module(graph::with_operators_as_calls(graph), {.returned = graph.outputs});
+  const Ref module =
+      graph::operator_module(graph::with_operators_as_calls(graph), {.returned = graph.outputs, .symbols = sizes});
   runtime::UserHalf half;
   half.callable = checked(PyObject_CallOneArg(compiler, module.get()));
   half.name = "what the compiler of compiled autograd gave for a backward";
@@ -168,15 +196,31 @@ std::unique_ptr<runtime::TensorComputation> compile(PyObject* compiler, const gr
   return compile_natively(*backend, graph);
 }
 
-Entry make_entry(PyObject* compiler, const BackwardPiece& piece) {
-  autograd::CapturedBackward captured = autograd::capture_backward(piece);
-  Entry entry{.program = nullptr,
+/// With symbols for what varies, if that can be; else for these numbers alone.
+autograd::CapturedBackward capture(const BackwardPiece& piece, std::vector<std::vector<int64_t>> before) {
+  autograd::SymbolChoice choice{current_varying(), settings().use_duck_shape, std::move(before)};
+  autograd::CapturedBackward captured = autograd::capture_backward(piece, choice);
+  if (captured.refusal.empty() || choice.varying == autograd::Varying::Nothing) return captured;
+  choice.varying = autograd::Varying::Nothing;
+  autograd::CapturedBackward plain = autograd::capture_backward(piece, choice);
+  if (plain.refusal.empty()) report_backward_sizes({"no symbols in a backward: " + captured.refusal});
+  return plain;
+}
+
+Entry make_entry(PyObject* compiler, const BackwardPiece& piece, std::vector<std::vector<int64_t>> before) {
+  autograd::CapturedBackward captured = capture(piece, std::move(before));
+  Entry entry{.segments = piece.programs(),
+              .guards = std::move(captured.guards),
+              .program = nullptr,
               .refusal = std::move(captured.refusal),
               .owners = piece.owners(),
               .structure = piece.structure()};
   if (!entry.refusal.empty()) return entry;
+  for (const std::string& op : captured.specialised) report_backward_sizes({"specialise " + op});
+  report_backward_sizes(entry.guards.lines());
   auto program = std::make_shared<runtime::BackwardProgram>();
   program->gradients = std::move(captured.gradients);
+  program->numbers = std::move(captured.numbers);
   program->computation = compile(compiler, captured.graph);
   entry.program = std::move(program);
   ++stats().whole_backwards;
@@ -203,16 +247,28 @@ Program find_program(PyObject* compiler, const BackwardPiece& piece) {
   for (const at::Tensor& tangent : piece.tangents()) {
     if (!autograd::is_plain(tangent)) throw LeftToEngine{"gradients that are no plain tensors of the CPU"};
   }
-  const auto& entries = entries_of(compiler);
-  if (const auto known = entries.find(piece.key()); known != entries.end()) return usable(known->second);
-  const auto is_alike = [&](const auto& entry) { return entry.second.structure == piece.structure(); };
-  if (std::ranges::count_if(entries, is_alike) >= kMostSizes) throw LeftToEngine{"sizes or numbers that vary much"};
-  if (std::ssize(entries) >= kMostEntries) throw LeftToEngine{"more kinds of backwards than programs are kept for"};
+  const auto& families = families_of(compiler);
+  std::vector<std::vector<int64_t>> before;
+  if (const auto known = families.find(piece.key()); known != families.end()) {
+    for (const Entry& entry : known->second.entries) {
+      if (entry.segments == piece.programs() && entry.guards.hold(piece.numbers())) return usable(entry);
+    }
+    before = known->second.numbers;
+  }
+  int64_t all = 0, alike = 0;
+  for (const auto& [key, family] : families) {
+    all += std::ssize(family.entries);
+    alike += std::ranges::count(family.entries, piece.structure(), &Entry::structure);
+  }
+  if (alike >= kMostSizes) throw LeftToEngine{"sizes or numbers that vary much"};
+  if (all >= kMostEntries) throw LeftToEngine{"more kinds of backwards than programs are kept for"};
   // Nodes ask the engine which of their gradients are wanted.
   const auto* asked = torch::autograd::get_current_graph_task_exec_info();
   if (asked && !asked->empty()) throw LeftToEngine{"a backward inside of one that is asked for some gradients"};
-  Entry made = make_entry(compiler, piece);  // calls Python, which may forget all programs
-  return usable(entries_of(compiler).insert_or_assign(piece.key(), std::move(made)).first->second);
+  Entry made = make_entry(compiler, piece, std::move(before));  // calls Python, which may forget all programs
+  Family& family = families_of(compiler)[piece.key()];
+  family.numbers.emplace_back(piece.numbers().begin(), piece.numbers().begin() + piece.outline());
+  return usable(family.entries.emplace_back(std::move(made)));
 }
 
 /// Null, and said: there is none. In the engine, which calls it without the GIL.
@@ -262,14 +318,14 @@ Ref run(PyObject* compiler, PyObject* args, PyObject* kwargs) {
 
 }  // namespace
 
-void enter_compiled_autograd(PyObject* compiler) { blocks.push_back(Py_NewRef(compiler)); }
+void enter_compiled_autograd(PyObject* compiler, int dynamic) { blocks.push_back({Py_NewRef(compiler), dynamic}); }
 
 bool leave_compiled_autograd() {
   if (blocks.empty()) {
     PyErr_SetString(PyExc_RuntimeError, "no block of compiled autograd was entered on this thread");
     return false;
   }
-  Py_DECREF(blocks.back());
+  Py_DECREF(blocks.back().compiler);
   blocks.pop_back();
   return true;
 }

@@ -7,8 +7,8 @@ namespace magneto::dispatch {
 
 /// Backwards of this thread are compiled from here on, by `compiler`: it makes a callable of a torch.fx.GraphModule.
 /// A str: Magneto's backend of that name does, interned. None: its default backend does. False: they are not. Such
-/// blocks nest.
-void enter_compiled_autograd(PyObject* compiler);
+/// blocks nest. `dynamic`: sizes are symbols from the first capture on (1), never (0), or as the settings say (-1).
+void enter_compiled_autograd(PyObject* compiler, int dynamic);
 /// Ends the innermost block. False with an error set if there is none.
 bool leave_compiled_autograd();
 /// Those of all threads that are in no block are, by the default backend, or are not.

@@ -272,6 +272,11 @@ void report_eager_backward(const std::string& cause) {
   }
 }
 
+void report_backward_sizes(const std::vector<std::string>& lines) {
+  if (lines.empty() || !log_enabled("dynamic")) return;
+  for (const std::string& line : lines) log("dynamic", "compiled autograd: " + line);
+}
+
 void report_partition(const std::string& place, autograd::Departure departure) {
   constexpr const char* causes[] = {
       "the search for what to save was given up: the graph is too large", "the memory budget can't be kept to",

@@ -61,6 +61,8 @@ void report_no_joint(const CodePlace& start, const std::string& cause);
 
 /// Compiled autograd leaves a backward, or the rest of it, to PyTorch's engine: said once for each cause.
 void report_eager_backward(const std::string& cause);
+/// TORCH_LOGS=dynamic, of a backward that it has captured.
+void report_backward_sizes(const std::vector<std::string>& lines);
 
 /// What backwards are given was chosen otherwise than asked: counted, and said once for each cause.
 void report_partition(const std::string& place, autograd::Departure departure);

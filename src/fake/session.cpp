@@ -7,12 +7,12 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "fake/autograd_node.h"
 #include "fake/dispatch_key.h"
 #include "fake/fake.h"
 #include "fake/size_node.h"
+#include "fake/sized_input.h"
 #include "fake/symbolic.h"
 
 namespace magneto::fake {
@@ -162,23 +162,6 @@ at::Tensor Session::Impl::wrap(const at::Tensor& real, graph::ValueId value) {
 
 namespace {
 
-/// The strides in terms of the sizes, where they follow from them: 1 first, then each the one below it times its size.
-std::vector<shapes::Expr> strides_in(const at::Tensor& real, const std::vector<shapes::Expr>& sizes) {
-  std::vector<int64_t> order(sizes.size());
-  std::iota(order.rbegin(), order.rend(), 0);
-  std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return real.stride(a) < real.stride(b); });
-  std::vector<shapes::Expr> strides(sizes.size());
-  shapes::Expr next = 1;
-  int64_t now = 1;
-  for (const int64_t dim : order) {
-    strides[dim] = real.stride(dim) == now ? next : shapes::Expr(real.stride(dim));
-    if (real.stride(dim) == 0) continue;
-    next = strides[dim] * sizes[dim];
-    now = real.stride(dim) * real.size(dim);
-  }
-  return strides;
-}
-
 /// Why `real` can't have a fake; null if it can.
 const char* not_modelled(const at::Tensor& real) {
   if (!real.has_storage()) return "tensors without storage (sparse, nested, wrapped) can't be captured";
@@ -225,17 +208,9 @@ torch::autograd::Edge Session::history_of(graph::ValueId input, const at::Tensor
 }
 
 at::Tensor Session::make_input(const at::Tensor& real, std::string name, const std::vector<shapes::Expr>& sizes) {
-  at::Tensor tensor = make_input(real, std::move(name));
-  auto symbolic = std::make_shared<FakeImpl::Symbolic>();
-  symbolic->sizes = to_symints(impl_->state, sizes);
-  graph::SymbolicGeometry geometry{
-      .sizes = sizes, .strides = strides_in(real, sizes), .storage_offset = shapes::Expr(real.storage_offset())};
-  symbolic->strides = to_symints(impl_->state, geometry.strides);
-  symbolic->offset = real.storage_offset();
-  as_fake(tensor)->set_symbolic(std::move(symbolic));
-  const graph::ValueId value = value_of(tensor);
-  impl_->graph.values[value].meta.symbolic = std::move(geometry);
-  if (const auto history = impl_->histories_.find(value); history != impl_->histories_.end()) {
+  const auto offset = shapes::Expr(real.storage_offset());
+  at::Tensor tensor = make_sized_input(*this, real, std::move(name), {sizes, strides_in(real, sizes), offset});
+  if (const auto history = impl_->histories_.find(value_of(tensor)); history != impl_->histories_.end()) {
     // What comes back as its gradient is compared with these sizes: as symbols, lest they be assumed.
     torch::autograd::Node& node = *history->second->function;
     node.clear_input_metadata();

@@ -24,11 +24,17 @@ c10::IValue OperatorRun::argument(const AtenNode& node, size_t i) {
   if (const auto* constant = std::get_if<c10::IValue>(&arg)) return *constant;
   if (const auto* id = std::get_if<ValueId>(&arg)) {
     if (*id == kNoValue) return {};
-    if (!is_tensor_type(*type)) throw std::invalid_argument("a number that only a run knows");
+    if (!is_tensor_type(*type)) throw std::invalid_argument("a float that only a run knows");
     return tensor(*id);
   }
+  if (const auto* sizes = std::get_if<SizeArg>(&arg)) {
+    if (!sizes->is_list) return size_(sizes->sizes[0]);
+    std::vector<c10::SymInt> list;
+    for (const shapes::Expr size : sizes->sizes) list.push_back(size_(size));
+    return c10::SymIntArrayRef(list);
+  }
   const auto* ids = std::get_if<std::vector<ValueId>>(&arg);
-  if (!ids) throw std::invalid_argument("a dynamic size or a branch");
+  if (!ids) throw std::invalid_argument("a branch");
   const c10::Type& element = *type->castRaw<c10::ListType>()->getElementType();
   if (element.kind() == c10::TypeKind::OptionalType) {
     c10::List<std::optional<at::Tensor>> list;

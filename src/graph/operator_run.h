@@ -10,11 +10,12 @@ namespace magneto::graph {
 
 class OperatorRun {
  public:
-  /// `graph` has no symbols, and outlives this. `constant`: what stands for one.
-  OperatorRun(const Graph& graph, std::function<at::Tensor(const at::Tensor&)> constant)
-      : graph_(graph), constant_(std::move(constant)), tensors_(graph.values.size()) {}
+  /// `graph` outlives this. `constant`: what stands for one. `size`: what the graph's symbols make of a size.
+  OperatorRun(const Graph& graph, std::function<at::Tensor(const at::Tensor&)> constant,
+              std::function<c10::SymInt(shapes::Expr)> size)
+      : graph_(graph), constant_(std::move(constant)), size_(std::move(size)), tensors_(graph.values.size()) {}
 
-  /// The graph's outputs. Throws what the operators throw; std::invalid_argument for a branch, and for a number that
+  /// The graph's outputs. Throws what the operators throw; std::invalid_argument for a branch, and for a float that
   /// only a run knows.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs);
 
@@ -25,6 +26,7 @@ class OperatorRun {
 
   const Graph& graph_;
   const std::function<at::Tensor(const at::Tensor&)> constant_;
+  const std::function<c10::SymInt(shapes::Expr)> size_;
   std::vector<at::Tensor> tensors_;
 };
 

@@ -1,6 +1,7 @@
 #include "runtime/backward_run.h"
 
 #include <ATen/ops/add.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -76,6 +77,8 @@ class Run {
     if (!program) return;
     variable_list given = piece->tensors();
     given.insert(given.end(), piece->tangents().begin(), piece->tangents().end());
+    for (const size_t number : program->numbers)
+      given.push_back(at::scalar_tensor(piece->numbers()[number], at::kLong));
     std::vector<const at::Tensor*> pointers;
     for (const at::Tensor& tensor : given) pointers.push_back(&tensor);
     for (const BackwardRegion::Target& place : piece->taken()) arrived_[place.step][place.input].reset();

@@ -13,8 +13,9 @@
 namespace magneto::runtime {
 
 struct BackwardProgram {
-  /// Takes what the piece's nodes have saved, then what has arrived.
+  /// Takes what the piece's nodes have saved, what has arrived, then, as tensors, `numbers` of the piece.
   std::unique_ptr<TensorComputation> computation;
+  std::vector<size_t> numbers;
   std::vector<autograd::PieceGradient> gradients;
 };
 

@@ -188,8 +188,6 @@ class GradientNode final : public autograd::CompiledNode {
   std::string why_apart() const override {
     if (backward_.computation->is_users()) return "a backward that a compiler of the program's has made";
     if (program_->results.with_none) return "a custom autograd.Function that takes None for gradients";
-    const auto of_data = [](const graph::SymbolBinding& symbol) { return symbol.dim < 0; };
-    if (std::ranges::any_of(backward_.ties.graph.symbols, of_data)) return "sizes that depend on data";
     const bool has_regions = std::ranges::any_of(backward_.ties.graph.aten_nodes, graph::has_regions);
     return has_regions ? "an operator that runs graphs (cond, scan, while_loop)" : "";
   }

@@ -342,7 +342,7 @@ PROGRAMS: dict[Program, tuple[int, int, set[str]]] = {
     hooks_of_nodes: (2, 1, set()),
     hooks_of_three_modules: (5, 1, set()),
     retained_gradients: (2, 1, set()),
-    sizes_and_hooks: (3, 4, set()),
+    sizes_and_hooks: (2, 4, set()),
     lengths_of_sequences: (3, 3, set()),
     frozen_parameters: (2, 2, set()),
     accumulation_with_hooks: (1, 4, set()),

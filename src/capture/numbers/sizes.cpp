@@ -21,6 +21,7 @@
 #include "capture/torch/tensor_map.h"
 #include "capture/torch/torch_calls.h"
 #include "fake/size_node.h"
+#include "fake/sized_input.h"
 #include "graph/region.h"
 #include "graph/symbols.h"
 #include "guards/failure.h"
@@ -495,20 +496,8 @@ void Symbols::finish_sizes() {
   check_required_sizes();
   shapes::Environment& environment = c.session->sizes();
   environment.on_assume = nullptr;
-  const auto final_form = [&](Expr size) { return environment.original(environment.simplified(size)); };
-  std::set<int32_t> used;
-  const auto finish = [&](graph::Graph& part) {
-    graph::for_each_size(part, [&](Expr& size) {
-      size = final_form(size);
-      shapes::any_leaf(size, [&](Expr leaf) {
-        used.insert(leaf.id());
-        return false;
-      });
-    });
-    graph::fold_numbers(part);
-  };
-  finish(c.graph);
-  for (const auto& region : c.torch.regions) finish(region->graph);
+  std::set<int32_t> used = fake::settle_sizes(*c.session, c.graph);
+  for (const auto& region : c.torch.regions) used.merge(fake::settle_sizes(*c.session, region->graph));
   std::erase_if(c.graph.symbols, [&](const auto& symbol) { return !used.count(symbol.symbol); });
   for (const auto& symbol : assumed.symbols) {
     if (!used.count(symbol.id)) continue;
@@ -528,7 +517,7 @@ void Symbols::finish_sizes() {
   graph::close_regions(c.graph, c.torch.regions);
   if (assumed.empty()) return;
   guards::SizeAssumptions assumptions = std::move(assumed);
-  for (auto& same : assumptions.same) same.is = final_form(same.is);
+  for (auto& same : assumptions.same) same.is = environment.original(environment.simplified(same.is));
   assumptions.relations = environment.guards();
   std::vector<std::string> places;
   for (const shapes::Relation& relation : assumptions.relations) {
