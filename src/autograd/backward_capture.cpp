@@ -92,6 +92,7 @@ class BackwardCapture {
     for (size_t i = 0; i < piece_.taken().size(); ++i) {
       add(piece_.taken()[i], symbols_.stand_in(saved + i, "tangents_" + std::to_string(i + 1)));
     }
+    session_.assume_floats([](const at::Tensor&) { return false; });
     const EngineScope scope(session_);
     const c10::AutoGradMode no_grad(false);
     for (size_t i = piece_.first(); i < piece_.end(); ++i) {
@@ -177,7 +178,12 @@ class BackwardCapture {
       fit(given[k], backward.graph.values[backward.graph.inputs[k]].meta, size);
     }
     const auto constant = [&](const at::Tensor& constant) { return session_.make_constant(constant); };
-    const std::vector<at::Tensor> results = graph::OperatorRun(backward.graph, constant, size).run(given);
+    // Which number it is in this run matters to nobody: what looks at it is refused.
+    const auto number = [&](const at::Tensor& holder) {
+      if (holder.scalar_type() != at::kDouble) throw Refused{"a whole number that only a run knows"};
+      return session_.symfloat(holder, /*now=*/1);
+    };
+    const std::vector<at::Tensor> results = graph::OperatorRun(backward.graph, {constant, size, number}).run(given);
     variable_list gradients;
     for (const Backward::Leaf& leaf : backward.leaves) {
       bool reached = leaf.gradient >= 0, from_tangent = false;

@@ -1,7 +1,12 @@
 #include "fake/size_node.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <type_traits>
 
 #include "support/symbol_object.h"
 
@@ -78,13 +83,24 @@ class QuestionNode final : public c10::SymNodeImpl {
   const shapes::Relation question_;
 };
 
-/// A float that a tensor holds in each run, or that C++ code made of a size: the number of this run. Code that looks at
-/// it has it assumed.
+/// What a float of sizes is made of, and the size that it is, if it is a whole number.
+struct FloatSizes {
+  std::vector<Expr> from = {};
+  std::optional<Expr> whole = {};
+};
+
+/// A float that a tensor holds in each run, or that C++ code made of sizes: the number of this run. Code that looks at
+/// it has it assumed. What formulas of gradients compute of sizes (the variance's) are operators of the graph.
 class FloatNode final : public c10::SymNodeImpl {
  public:
   explicit FloatNode(double value) : value_(value) {}
-  FloatNode(std::shared_ptr<SessionState> state, at::Tensor holder, double value)
-      : state_(std::move(state)), holder_(std::move(holder)), value_(value) {}
+  FloatNode(std::shared_ptr<SessionState> state, at::Tensor holder, double value, FloatSizes sizes = {})
+      : state_(std::move(state)), holder_(std::move(holder)), value_(value), sizes_(std::move(sizes)) {}
+  static c10::SymNode of_size(const std::shared_ptr<SessionState>& state, Expr size) {
+    at::Tensor holder = at::full({}, at::Scalar(to_symint(state, size)), at::kDouble);
+    const auto now = static_cast<double>(state->sizes.value(size).value());
+    return c10::make_intrusive<FloatNode>(state, std::move(holder), now, FloatSizes{{size}, size});
+  }
 
   const at::Tensor& holder() const { return holder_; }
   double now() const { return value_; }
@@ -95,38 +111,86 @@ class FloatNode final : public c10::SymNodeImpl {
   bool has_hint() override { return true; }
   bool is_symbolic() override { return holder_.defined(); }
   double guard_float(const char*, int64_t) override { return value(); }
-  c10::SymNode clone() override { return c10::make_intrusive<FloatNode>(state_, holder_, value_); }
+  c10::SymNode clone() override { return c10::make_intrusive<FloatNode>(state_, holder_, value_, sizes_); }
   c10::SymNode wrap_float(double value) override { return c10::make_intrusive<FloatNode>(value); }
   c10::SymNode wrap_int(int64_t value) override { return wrap_float(static_cast<double>(value)); }
   c10::SymNode wrap_bool(bool value) override { return c10::make_intrusive<AnswerNode>(value); }
   c10::SymNode sym_float() override { return clone(); }
-  c10::SymNode add(const c10::SymNode& other) override { return wrap_float(value() + of(other)); }
-  c10::SymNode sub(const c10::SymNode& other) override { return wrap_float(value() - of(other)); }
-  c10::SymNode mul(const c10::SymNode& other) override { return wrap_float(value() * of(other)); }
-  c10::SymNode truediv(const c10::SymNode& other) override { return wrap_float(value() / of(other)); }
+  c10::SymNode add(const c10::SymNode& other) override { return compute(other, std::plus<>()); }
+  c10::SymNode sub(const c10::SymNode& other) override { return compute(other, std::minus<>()); }
+  c10::SymNode mul(const c10::SymNode& other) override { return compute(other, std::multiplies<>()); }
+  c10::SymNode truediv(const c10::SymNode& other) override { return compute(other, std::divides<>()); }
   c10::SymNode float_truediv(const c10::SymNode& other) override { return truediv(other); }
   c10::SymNode pow(const c10::SymNode& other) override { return wrap_float(std::pow(value(), of(other))); }
   c10::SymNode float_pow(const c10::SymNode& other) override { return pow(other); }
-  c10::SymNode neg() override { return wrap_float(-value()); }
-  c10::SymNode eq(const c10::SymNode& other) override { return wrap_bool(value() == of(other)); }
-  c10::SymNode ne(const c10::SymNode& other) override { return wrap_bool(value() != of(other)); }
-  c10::SymNode lt(const c10::SymNode& other) override { return wrap_bool(value() < of(other)); }
-  c10::SymNode le(const c10::SymNode& other) override { return wrap_bool(value() <= of(other)); }
-  c10::SymNode gt(const c10::SymNode& other) override { return wrap_bool(value() > of(other)); }
-  c10::SymNode ge(const c10::SymNode& other) override { return wrap_bool(value() >= of(other)); }
+  c10::SymNode neg() override { return wrap_float(0)->sub(clone()); }
+  c10::SymNode eq(const c10::SymNode& other) override { return compare(other, std::equal_to<>(), shapes::equal); }
+  c10::SymNode ne(const c10::SymNode& other) override {
+    return compare(other, std::not_equal_to<>(), shapes::not_equal);
+  }
+  c10::SymNode lt(const c10::SymNode& other) override { return compare(other, std::less<>(), shapes::less); }
+  c10::SymNode le(const c10::SymNode& other) override { return compare(other, std::less_equal<>(), shapes::at_most); }
+  c10::SymNode gt(const c10::SymNode& other) override {
+    const auto less = [](Expr a, Expr b) { return shapes::less(b, a); };
+    return compare(other, std::greater<>(), less);
+  }
+  c10::SymNode ge(const c10::SymNode& other) override {
+    const auto at_most = [](Expr a, Expr b) { return shapes::at_most(b, a); };
+    return compare(other, std::greater_equal<>(), at_most);
+  }
   std::string str() override { return std::to_string(value_); }
   std::string _graph_repr() override { return str(); }
 
  private:
   static double of(const c10::SymNode& node) { return node->guard_float(__FILE__, __LINE__); }
   double value() const {
-    if (holder_.defined()) state_->fix_float(holder_);
+    for (const Expr size : sizes_.from) state_->number_of(size);
+    if (holder_.defined() && sizes_.from.empty()) state_->fix_float(holder_);
     return value_;
+  }
+
+  bool is_of_data() const { return holder_.defined() && sizes_.from.empty(); }
+  std::optional<Expr> whole() const {
+    const bool whole = !holder_.defined() && std::nearbyint(value_) == value_ && std::abs(value_) < 1e15;
+    return whole ? std::optional(Expr(static_cast<int64_t>(value_))) : sizes_.whole;
+  }
+  /// What this is computed with, if one of the two is of sizes, and none of data.
+  const FloatNode* beside(const c10::SymNode& other) const {
+    const auto* with = dynamic_cast<const FloatNode*>(other.get());
+    if (!with || is_of_data() || with->is_of_data()) return nullptr;
+    return sizes_.from.empty() && with->sizes_.from.empty() ? nullptr : with;
+  }
+  const std::shared_ptr<SessionState>& state_with(const FloatNode& other) const {
+    return state_ ? state_ : other.state_;
+  }
+  at::Tensor tensor() const { return holder_.defined() ? holder_ : at::full({}, value_, at::kDouble); }
+
+  /// `operation`: of two floats, of two sizes, and of two tensors of one element.
+  template <typename Operation>
+  c10::SymNode compute(const c10::SymNode& other, const Operation& operation) const {
+    const FloatNode* with = beside(other);
+    if (!with) return c10::make_intrusive<FloatNode>(operation(value(), of(other)));
+    if constexpr (!std::is_same_v<Operation, std::divides<>>) {
+      const auto a = whole(), b = with->whole();
+      if (a && b) return of_size(state_with(*with), operation(*a, *b));
+    }
+    FloatSizes sizes{sizes_.from};
+    sizes.from.insert(sizes.from.end(), with->sizes_.from.begin(), with->sizes_.from.end());
+    return c10::make_intrusive<FloatNode>(state_with(*with), operation(tensor(), with->tensor()),
+                                          operation(value_, with->value_), std::move(sizes));
+  }
+
+  template <typename Operation>
+  c10::SymNode compare(const c10::SymNode& other, const Operation& operation, SizeQuestion question) {
+    const FloatNode* with = beside(other);
+    const auto a = with ? whole() : std::nullopt, b = with ? with->whole() : std::nullopt;
+    return wrap_bool(a && b ? state_with(*with)->answer(question(*a, *b)) : operation(value(), of(other)));
   }
 
   const std::shared_ptr<SessionState> state_;
   const at::Tensor holder_;
-  const double value_;
+  const double value_ = 0;
+  const FloatSizes sizes_;
 };
 
 class SizeNode final : public c10::SymNodeImpl {
@@ -156,6 +220,8 @@ class SizeNode final : public c10::SymNodeImpl {
   c10::SymNode sym_min(const c10::SymNode& other) override { return make(shapes::min(expr_, of(other))); }
   c10::SymNode sym_max(const c10::SymNode& other) override { return make(shapes::max(expr_, of(other))); }
   c10::SymNode sym_float() override {
+    const bool of_gradient = state_->engine_runs && !state_->hinting && !maybe_as_int();
+    if (of_gradient && state_->sizes.value(expr_)) return FloatNode::of_size(state_, expr_);
     return c10::make_intrusive<FloatNode>(static_cast<double>(state_->number_of(expr_)));
   }
   c10::SymNode truediv(const c10::SymNode& other) override { return sym_float()->truediv(other); }

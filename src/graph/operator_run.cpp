@@ -13,7 +13,7 @@ namespace magneto::graph {
 const at::Tensor& OperatorRun::tensor(ValueId id) {
   at::Tensor& tensor = tensors_[id];
   if (!tensor.defined() && graph_.values[id].kind == ValueKind::Constant) {
-    tensor = constant_(graph_.values[id].constant);
+    tensor = stand_ins_.constant(graph_.values[id].constant);
   }
   return tensor;
 }
@@ -24,13 +24,12 @@ c10::IValue OperatorRun::argument(const AtenNode& node, size_t i) {
   if (const auto* constant = std::get_if<c10::IValue>(&arg)) return *constant;
   if (const auto* id = std::get_if<ValueId>(&arg)) {
     if (*id == kNoValue) return {};
-    if (!is_tensor_type(*type)) throw std::invalid_argument("a float that only a run knows");
-    return tensor(*id);
+    return is_tensor_type(*type) ? c10::IValue(tensor(*id)) : stand_ins_.number(tensor(*id));
   }
   if (const auto* sizes = std::get_if<SizeArg>(&arg)) {
-    if (!sizes->is_list) return size_(sizes->sizes[0]);
+    if (!sizes->is_list) return stand_ins_.size(sizes->sizes[0]);
     std::vector<c10::SymInt> list;
-    for (const shapes::Expr size : sizes->sizes) list.push_back(size_(size));
+    for (const shapes::Expr size : sizes->sizes) list.push_back(stand_ins_.size(size));
     return c10::SymIntArrayRef(list);
   }
   const auto* ids = std::get_if<std::vector<ValueId>>(&arg);

@@ -10,13 +10,18 @@ namespace magneto::graph {
 
 class OperatorRun {
  public:
-  /// `graph` outlives this. `constant`: what stands for one. `size`: what the graph's symbols make of a size.
-  OperatorRun(const Graph& graph, std::function<at::Tensor(const at::Tensor&)> constant,
-              std::function<c10::SymInt(shapes::Expr)> size)
-      : graph_(graph), constant_(std::move(constant)), size_(std::move(size)), tensors_(graph.values.size()) {}
+  /// What stands for a constant, for a size that the graph's symbols make, and for the number in a tensor.
+  struct StandIns {
+    std::function<at::Tensor(const at::Tensor& constant)> constant;
+    std::function<c10::SymInt(shapes::Expr size)> size;
+    std::function<c10::SymFloat(const at::Tensor& holder)> number;
+  };
 
-  /// The graph's outputs. Throws what the operators throw; std::invalid_argument for a branch, and for a float that
-  /// only a run knows.
+  /// `graph` outlives this.
+  OperatorRun(const Graph& graph, StandIns stand_ins)
+      : graph_(graph), stand_ins_(std::move(stand_ins)), tensors_(graph.values.size()) {}
+
+  /// The graph's outputs. Throws what the operators throw; std::invalid_argument for a branch.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs);
 
  private:
@@ -25,8 +30,7 @@ class OperatorRun {
   void call(const AtenNode& node);
 
   const Graph& graph_;
-  const std::function<at::Tensor(const at::Tensor&)> constant_;
-  const std::function<c10::SymInt(shapes::Expr)> size_;
+  const StandIns stand_ins_;
   std::vector<at::Tensor> tensors_;
 };
 

@@ -224,6 +224,19 @@ def statistics(compile: Compile, seen: Seen) -> Step:
 
 
 @TABLE
+def variances(compile: Compile, seen: Seen) -> Step:
+    a, b, _ = network()
+    first = compile(lambda x: ((a(x) - a(x).mean()) / a(x).std()).sin(), dynamic=True)
+
+    def step(n: int, m: int) -> None:
+        h = b(first(torch.randn(n, m, 4)))
+        (h.var(0).sum() + h.std() + torch.var_mean(h, 1)[0].mean()).backward()
+        seen.extend(gradients(a, b))
+
+    return step
+
+
+@TABLE
 def rearranged(compile: Compile, seen: Seen) -> Step:
     a, b, _ = network()
     last = compile(lambda h: (h * 2).sigmoid().sum())
@@ -358,7 +371,7 @@ def test_two_captures_for_all_sizes(name: str) -> None:
 SPECIAL = [(3, 5), (4, 6), (1, 7), (5, 3), (6, 3), (4, 4), (2, 9), (1, 3)]
 
 
-@pytest.mark.parametrize("name", sorted(TABLE.keys() - {"places_that_vary", "sizes_in_data"}))
+@pytest.mark.parametrize("name", sorted(TABLE.keys() - {"places_that_vary", "sizes_in_data", "variances"}))
 def test_sizes_of_one_and_equal_ones(name: str) -> None:
     """What a program assumes of sizes is a guard: another one computes what does not fit."""
     program = trained(name, SPECIAL)
