@@ -37,13 +37,14 @@ def data_dependent_value_fixed(x):
 
 
 def data_dependent_branch(x):
-    if x.sum() > 0:  # <- here
-        return x + 1
-    return x - 1
+    factor = 1
+    if x.sum() > 0:  # <- here: a number is chosen; of tensors alike, one is chosen in the graph
+        factor = 2
+    return x * factor
 
 
 def data_dependent_branch_fixed(x):
-    return torch.where(x.sum() > 0, x + 1, x - 1)
+    return x * torch.where(x.sum() > 0, 2, 1)
 
 
 def opaque_call(x):

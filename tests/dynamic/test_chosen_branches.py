@@ -157,6 +157,112 @@ def result_under_no_grad(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
     return y
 
 
+@captured
+def has_an_else(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
+    y = x * 2
+    if flag:
+        y *= 3
+    else:
+        y *= 4
+    return y
+
+
+@captured
+def sets_on_both_sides(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
+    if x.mean() > 0:
+        y = x.sin()
+        z = y + 1
+        name = "one"
+    else:
+        y = x.cos()
+        z = y - 1
+        name = "one"
+    return y * z * len(name)
+
+
+@captured
+def an_expression(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
+    y = x.sin() if flag else x.cos()
+    return torch.stack([y, x * 2 if not flag else x * 3])
+
+
+@captured
+def returns_on_both_sides(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
+    if x.sum() > 0:
+        return x.sin()
+    y = x.cos()
+    return y * 2
+
+
+@captured
+def returns_in_a_function(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
+    def scaled(t: Tensor) -> Tensor:
+        norm = t.norm()
+        if norm > 1:
+            return t / norm
+        return t * 2
+
+    return scaled(x + 1) - scaled(x * 0.01)
+
+
+@captured
+def one_of_three(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
+    total = x.sum()
+    if total > 10:
+        y = x.sin()
+    elif total > -3:
+        y = x.cos()
+    else:
+        y = x * 3
+    return y + 1
+
+
+@captured
+def else_in_loops(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
+    y = x * 2
+    for i in range(3):
+        if y.sum() > i:
+            y = y * 0.5
+        else:
+            y = y + i
+            y.mul_(2)
+    i = 0
+    while i < 2:
+        i += 1
+        if flag:
+            z = y - 1
+        else:
+            z = y + 1
+        y = z * 2
+    return y
+
+
+@captured
+def else_in_else(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
+    y = x * 2
+    if flag:
+        if y.sum() > 0:
+            y *= 2
+        else:
+            y += 3
+    else:
+        y += 1
+        if y.mean() > 1:
+            y *= 5
+    return y
+
+
+@captured
+def one_side_leaves_it(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
+    y = x * 2
+    if flag:
+        unused = y + 1
+        unused += 1
+    else:
+        y = y.exp()
+    return y
+
+
 @left
 def rebinds_an_argument(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
     if flag:
@@ -239,12 +345,54 @@ def leaves_a_value(x: Tensor, flag: Tensor, zeros: Tensor) -> list[Any]:
 
 
 @left
-def has_an_else(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
-    y = x * 2
+def an_else_of_other_sizes(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
     if flag:
-        y *= 3
+        y = x * 2
     else:
-        y *= 4
+        y = x.sum(0)
+    return y
+
+
+@left
+def an_else_that_gives_an_argument(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
+    return x.sin() if flag else zeros
+
+
+@left
+def an_else_that_counts(x: Tensor, flag: Tensor, zeros: Tensor) -> tuple[Tensor, int]:
+    if flag:
+        y, turns = x * 2, 1
+    else:
+        y, turns = x * 3, 2
+    return y, turns
+
+
+@left
+def one_side_draws(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
+    if flag:
+        y = x * 2
+    else:
+        y = x + torch.rand(4, dtype=torch.float64)
+    return y
+
+
+@left
+def one_tensor_on_both_sides(x: Tensor, flag: Tensor, zeros: Tensor) -> tuple[Tensor, Tensor]:
+    one, other = x * 2, x * 3
+    y = one if flag else other
+    y += 1
+    return y, one
+
+
+@left
+def one_side_raises(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
+    try:
+        if flag:
+            y = x * 2
+        else:
+            y = [x][2]
+    except IndexError:
+        y = x - 1
     return y
 
 

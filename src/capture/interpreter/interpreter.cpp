@@ -83,7 +83,7 @@ Ref Interpreter::run(bool raise_first) {
       }
       c.errors.check_sticky();
       f.pc = next;
-      if (c.mask_loops.ends_at(f)) c.mask_loops.end_branch(f);
+      while (c.mask_loops.ends_at(f)) c.mask_loops.end_branch(f);
     } catch (const PythonError&) {
       c.errors.check_sticky();
       c.errors.check_interrupt();

@@ -18,7 +18,7 @@
 #include "capture/marks.h"
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
-#include "capture/torch/footprint.h"
+#include "capture/torch/mask_turn.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/torch/transforms.h"
 #include "capture/world/overlays.h"
@@ -38,64 +38,6 @@ constexpr char kIterator[] = "magneto.mask_loop";
 /// All turns run, also those that were not hit: a token that chooses two of sixty experts would wait for the others.
 /// With more entries the loop goes by the data, with a side exit, where the program allows one.
 constexpr int64_t kMostEntries = 8, kMostWithoutExits = 64;
-/// The same of the operators of an `if`, and of what they compute: a side exit costs about as much as a million
-/// multiplications.
-constexpr size_t kMostOperators = 16;
-constexpr double kMostWork = 1 << 20;
-
-/// Multiplications, roughly: of a product of matrices the root of the three sizes' product.
-double work_of(const graph::Graph& graph, const graph::AtenNode& node) {
-  double product = 1, largest = 1;
-  const auto count = [&](graph::ValueId id) {
-    double elements = 1;
-    for (const int64_t size : graph.values[id].meta.sizes) elements *= static_cast<double>(std::max<int64_t>(size, 1));
-    product *= elements;
-    largest = std::max(largest, elements);
-  };
-  graph::for_each_operand(node, count);
-  for (const graph::ValueId id : node.results) {
-    if (id != graph::kNoValue) count(id);
-  }
-  if (graph::effects_of(node.op).aliases && !graph::effects_of(node.op).writes) return 0;  // a view
-  return node.op.hasTag(at::Tag::pointwise) ? largest : std::sqrt(product);
-}
-
-/// The instructions are entered at the first one, and left at `end` alone, but for exceptions.
-bool is_block(const CodeInfo& info, int32_t from, int32_t end) {
-  for (int32_t i = from; i < end; ++i) {
-    const Instr& instr = info.instrs[i];
-    const bool jumps_out = instr.target >= 0 && (instr.target < from || instr.target > end);
-    if (jumps_out || flow_of(instr.op) == Flow::End || instr.op == Op::YIELD_VALUE) return false;
-  }
-  return from < end;
-}
-
-/// The body of an `if`.
-struct Body {
-  int32_t first, end;
-  bool where_true;  // it runs where the condition holds
-};
-
-/// At the end of a loop's body the jump goes back to the loop (3.11), or past one that does (from 3.12 on): such a body
-/// ends at the jump back of its own.
-std::optional<Body> body_behind(const CodeInfo& info, int32_t at, bool on_true) {
-  const Instr& jump = info.instrs[at];
-  const Instr& next = info.instrs[jump.next];
-  Body body = {jump.next, jump.target, !on_true};
-  int32_t back = jump.target;
-  if (jump.target > at && next.op == Op::JUMP && next.target <= at) {
-    body = {jump.target, -1, on_true};
-    back = next.target;
-  }
-  if (back <= at) {
-    for (body.end = body.first; info.instrs[body.end].op != Op::JUMP || info.instrs[body.end].target != back;) {
-      if (++body.end == static_cast<int32_t>(info.instrs.size())) return std::nullopt;
-    }
-  }
-  if (!is_block(info, body.first, body.end)) return std::nullopt;
-  return body;
-}
-
 /// The entries of the mask, of one dimension, whose places the value lists in their order. Nothing: it is something
 /// else.
 std::optional<int64_t> entries_of_mask(const graph::Graph& graph, graph::ValueId rows) {
@@ -122,8 +64,6 @@ std::optional<int64_t> entries_of_mask(const graph::Graph& graph, graph::ValueId
   }
   return std::nullopt;
 }
-
-bool is_plain_tensor(PyObject* object) { return is_fake_tensor(object) && is_exact_tensor_type(Py_TYPE(object)); }
 
 bool needs_gradients(const at::Tensor& tensor) { return tensor.requires_grad() && at::GradMode::is_enabled(); }
 
@@ -191,35 +131,6 @@ std::string lasting_effect(const graph::Graph& graph, size_t from) {
 }
 
 }  // namespace
-
-/// One entry of the mask.
-struct MaskLoops::Turn {
-  Turn(Capture& capture, std::vector<PyObject*> roots) : from(capture), objects(capture, std::move(roots)) {}
-
-  Footprint from;
-  Snapshot objects;
-  guards::GlobalState state = guards::GlobalState::read();
-  Ref hit;
-  std::vector<Ref> slots;  // of the frame, in front of it
-  std::vector<uint8_t> raw;
-  std::map<int32_t, Ref> copies;  // of tensors that it writes, by slot
-  bool general = false;           // what the session was set to
-};
-
-struct MaskLoops::Loop {
-  InterpFrame* frame;
-  BreakSite site;  // of FOR_ITER
-  int32_t depth;
-  int64_t entries;
-  int64_t dims;  // of a row
-  graph::ValueId rows;
-  Ref iterator, hits;
-  int64_t turns = 0;
-  std::unique_ptr<Turn> turn;
-  // Of an `if`, which is one turn: its instructions, and the stack in front of them.
-  int32_t first = -1, end = -1;
-  std::vector<PyObject*> stack;
-};
 
 MaskLoops::MaskLoops(Capture& capture) : c(capture) {}
 MaskLoops::~MaskLoops() = default;
@@ -299,55 +210,6 @@ Ref MaskLoops::next(InterpFrame& f) {
   return row(loop, loop.turns++);
 }
 
-std::optional<int32_t> MaskLoops::begin_branch(InterpFrame& f, bool on_true) {
-  constexpr int kSuspends = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE;
-  const BreakSite site = {f.info->code, f.pc};
-  if ((f.info->code->co_flags & kSuspends) || c.feedback.plain_loops.contains(site) || transform_depth() > 0 ||
-      !is_plain_tensor(f.top())) {
-    return std::nullopt;
-  }
-  const std::optional<Body> body = body_behind(*f.info, f.pc, on_true);
-  if (!body) return std::nullopt;
-  auto branch = std::make_unique<Loop>(Loop{.frame = &f,
-                                            .site = site,
-                                            .depth = f.depth - 1,
-                                            .entries = 1,
-                                            .dims = 0,
-                                            .rows = graph::kNoValue,
-                                            .first = body->first,
-                                            .end = body->end,
-                                            .stack = {f.stack(), f.stack() + f.depth - 1}});
-  const Ref zero = checked(PyLong_FromLong(0)), no_sizes = checked(PyTuple_New(0));
-  const Ref hit = call_method(body->where_true ? "ne" : "eq", {f.top(), zero.get()});  // a tensor of its own
-  loops_.push_back(std::move(branch));
-  open(f, *loops_.back(), call_method("reshape", {hit.get(), no_sizes.get()}));
-  return body->first;
-}
-
-bool MaskLoops::ends_at(const InterpFrame& f) const {
-  return !loops_.empty() && loops_.back()->frame == &f && loops_.back()->end == f.pc;
-}
-
-void MaskLoops::end_branch(InterpFrame& f) {
-  Loop& branch = *loops_.back();
-  if (!std::ranges::equal(branch.stack, std::span(f.stack(), static_cast<size_t>(f.depth))))
-    refuse(branch, "it leaves a value on the stack");
-  if (!c.options.fullgraph) {
-    const std::span body = std::span(c.graph.aten_nodes).subspan(branch.turn->from.session.aten_nodes);
-    if (body.size() > kMostOperators) refuse(branch, "it has many operators");
-    double work = 0;
-    for (const graph::AtenNode& node : body) work += work_of(c.graph, node);
-    if (work > kMostWork) refuse(branch, "it computes much, which would be done in each run");
-  }
-  close(f, branch);
-  loops_.pop_back();
-}
-
-void MaskLoops::leave(const InterpFrame& f, int32_t to) {
-  if (loops_.empty() || loops_.back()->frame != &f || loops_.back()->end < 0) return;
-  if (to < loops_.back()->first || to >= loops_.back()->end) refuse(*loops_.back(), "it raises an exception");
-}
-
 /// A tensor that holds the place: it follows from the code.
 Ref MaskLoops::row(const Loop& loop, int64_t place) {
   static constinit Imported tensor("torch", "tensor");
@@ -381,11 +243,15 @@ void MaskLoops::open(InterpFrame& f, Loop& loop, Ref hit) {
 }
 
 void MaskLoops::close(InterpFrame& f, Loop& loop) {
+  finish_turn(f, loop);
+  choose_locals(f, loop);
+  loop.turn.reset();
+}
+
+void MaskLoops::finish_turn(InterpFrame& f, Loop& loop) {
   c.session->set_in_general(loop.turn->general);
   check_effects(loop);
   choose_writes(f, loop);
-  choose_locals(f, loop);
-  loop.turn.reset();
 }
 
 void MaskLoops::check_effects(const Loop& loop) {
@@ -469,7 +335,7 @@ void MaskLoops::choose_writes(InterpFrame& f, Loop& loop) {
 void MaskLoops::choose_locals(InterpFrame& f, Loop& loop) {
   for (int32_t slot = 0; slot < f.info->nlocals; ++slot) {
     const Ref& before = loop.turn->slots[slot];
-    if (f.slots[slot] == before.get()) continue;
+    if (f.slots[slot] == (loop.is_other ? loop.behind_first[slot] : before).get()) continue;
     if (is_live(*f.info, f.pc, slot)) {
       Ref value = chosen_local(f, loop, slot);
       if (!value) {
@@ -486,18 +352,26 @@ void MaskLoops::choose_locals(InterpFrame& f, Loop& loop) {
 }
 
 Ref MaskLoops::chosen_local(const InterpFrame& f, const Loop& loop, int32_t slot) {
-  PyObject *before = loop.turn->slots[slot].get(), *behind = f.slots[slot];
-  if (!before || !is_plain_tensor(before) || !behind || !is_plain_tensor(behind)) return {};
-  const at::Tensor &a = unpack_tensor(before), &b = unpack_tensor(behind);
-  const graph::Aliases aliases(c.graph);
-  const auto is_alone = [&](PyObject* object, const at::Tensor& tensor) {
-    const graph::ValueId value = c.session->value_of(tensor);
-    return Py_REFCNT(object) == 1 && is_own(c.graph, aliases, value) && !c.graph.values[value].meta.wrapped;
+  const Ref& before = loop.turn->slots[slot];
+  PyObject* behind = f.slots[slot];
+  if (!loop.is_other) return can_be_chosen({behind}, {before.get()}) ? chosen(loop, behind, before.get()) : Ref();
+  const Ref& first = loop.behind_first[slot];
+  const auto left = [&](PyObject* object) {
+    return Left{object, (object == before.get()) + (object == first.get()) + (object == behind)};
   };
-  if (!are_alike(a, b) || !is_alone(before, a) || !is_alone(behind, b) || a.requires_grad() || b.requires_grad()) {
-    return {};
-  }
-  return chosen(loop, behind, before);
+  return chosen_of_both(loop, left(first.get()), left(behind));
+}
+
+bool MaskLoops::can_be_chosen(const Left& one, const Left& other) const {
+  if (!one.object || !is_plain_tensor(one.object) || !other.object || !is_plain_tensor(other.object)) return false;
+  const at::Tensor &a = unpack_tensor(one.object), &b = unpack_tensor(other.object);
+  const graph::Aliases aliases(c.graph);
+  const auto is_alone = [&](const Left& left, const at::Tensor& tensor) {
+    const graph::ValueId value = c.session->value_of(tensor);
+    return Py_REFCNT(left.object) == left.references && is_own(c.graph, aliases, value) &&
+           !c.graph.values[value].meta.wrapped;
+  };
+  return are_alike(a, b) && is_alone(one, a) && is_alone(other, b) && !a.requires_grad() && !b.requires_grad();
 }
 
 // -- what a turn leaves open -----------------------------------------------------------------------------------------

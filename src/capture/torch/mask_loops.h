@@ -41,8 +41,8 @@ class MaskLoops {
   /// At FOR_ITER: the next row; null: the loop is over.
   Ref next(InterpFrame& f);
   /// At a jump past the body of an `if` (`on_true`: of an `if not`), whose condition, a tensor, is on top: the body is
-  /// a turn of a loop with one entry, and what it leaves behind is chosen. Gives where the body begins; nothing: it is
-  /// another one.
+  /// a turn of a loop with one entry, and what it leaves behind is chosen; so is the body of its `else`, if it has one.
+  /// Gives where the body begins; nothing: it is another one. (chosen_branches.cpp)
   std::optional<int32_t> begin_branch(InterpFrame& f, bool on_true);
   bool ends_at(const InterpFrame& f) const;
   void end_branch(InterpFrame& f);
@@ -68,6 +68,10 @@ class MaskLoops {
   [[noreturn]] void refuse(const Loop& loop, std::string why);
   void open(InterpFrame& f, Loop& loop, Ref hit);
   void close(InterpFrame& f, Loop& loop);
+  /// All that the turn leaves behind but for local variables.
+  void finish_turn(InterpFrame& f, Loop& loop);
+  /// The first body of an `if` is over, and has left that value on the stack, or none: the one of its `else` begins.
+  void begin_other(InterpFrame& f, Loop& branch, Ref value);
   void check_effects(const Loop& loop);
   /// What the turn wrote of the tensors that were there before.
   void choose_writes(InterpFrame& f, Loop& loop);
@@ -76,6 +80,14 @@ class MaskLoops {
   /// Null: it can't be chosen.
   Ref chosen_local(const InterpFrame& f, const Loop& loop, int32_t slot);
   Ref chosen(const Loop& loop, PyObject* behind, PyObject* before);
+  /// A value, and how many of the references to it are the loop's own.
+  struct Left {
+    PyObject* object;
+    Py_ssize_t references = 1;
+  };
+  bool can_be_chosen(const Left& one, const Left& other) const;
+  /// Of what the bodies of an `if` and its `else` leave behind. Null: it can't be chosen.
+  Ref chosen_of_both(const Loop& branch, const Left& first, const Left& other);
   Ref row(const Loop& loop, int64_t place);
   Ref call_method(const char* name, std::vector<PyObject*> values);
 

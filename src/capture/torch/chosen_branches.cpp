@@ -1,0 +1,197 @@
+// `if` on a tensor as one graph: its body is a turn of a loop with one entry, and what it leaves behind is chosen.
+// Where there is an `else`, too, that is a second turn, and what the two leave behind is chosen between them.
+#include <ATen/core/enum_tag.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <span>
+
+#include "capture/capture.h"
+#include "capture/torch/mask_turn.h"
+#include "capture/torch/torch_calls.h"
+#include "capture/torch/transforms.h"
+#include "graph/aliases.h"
+#include "graph/text.h"
+#include "guards/constants.h"
+#include "python/bytecode/liveness.h"
+
+namespace magneto::capture {
+
+namespace {
+
+/// More operators than these, and more multiplications, go by the data: a side exit costs about as much as a million
+/// multiplications.
+constexpr size_t kMostOperators = 16;
+constexpr double kMostWork = 1 << 20;
+
+/// Multiplications, roughly: of a product of matrices the root of the three sizes' product.
+double work_of(const graph::Graph& graph, const graph::AtenNode& node) {
+  double product = 1, largest = 1;
+  const auto count = [&](graph::ValueId id) {
+    double elements = 1;
+    for (const int64_t size : graph.values[id].meta.sizes) elements *= static_cast<double>(std::max<int64_t>(size, 1));
+    product *= elements;
+    largest = std::max(largest, elements);
+  };
+  graph::for_each_operand(node, count);
+  for (const graph::ValueId id : node.results) {
+    if (id != graph::kNoValue) count(id);
+  }
+  if (graph::effects_of(node.op).aliases && !graph::effects_of(node.op).writes) return 0;  // a view
+  return node.op.hasTag(at::Tag::pointwise) ? largest : std::sqrt(product);
+}
+
+/// The instructions are entered at the first one, and left at `end` alone (and for what is behind it, at `join`), but
+/// for exceptions.
+bool is_block(const CodeInfo& info, int32_t from, int32_t end, int32_t join = -1) {
+  for (int32_t i = from; i < end; ++i) {
+    const Instr& instr = info.instrs[i];
+    const bool jumps_out = instr.target >= 0 && (instr.target < from || instr.target > end) && instr.target != join;
+    if (jumps_out || flow_of(instr.op) == Flow::End || instr.op == Op::YIELD_VALUE) return false;
+  }
+  return from < end;
+}
+
+/// The body of an `if`, and that of its `else`.
+struct Body {
+  int32_t first, end;
+  bool where_true;  // it runs where the condition holds
+  int32_t other_first = -1, other_end = -1;
+};
+
+/// Both sides end where the code goes on for both, at the same jump back, or give their value.
+std::optional<Body> both_sides(const CodeInfo& info, int32_t at, bool on_true) {
+  const Instr& jump = info.instrs[at];
+  const int32_t end = jump.target - 1;
+  if (end <= jump.next) return std::nullopt;
+  const Instr& last = info.instrs[end];
+  if (last.op != Op::RETURN_VALUE && last.op != Op::JUMP) return std::nullopt;
+  const bool goes_on = last.op == Op::JUMP && last.target > jump.target;
+  const int32_t join = goes_on ? last.target : -1;
+  const auto count = static_cast<int32_t>(info.instrs.size());
+  int32_t other_end = jump.target;
+  for (; other_end < (goes_on ? join : count); ++other_end) {  // where the other one leaves in the same way
+    const Instr& instr = info.instrs[other_end];
+    if (instr.op == last.op && instr.target == last.target && is_block(info, jump.target, other_end, join)) break;
+  }
+  if (other_end == count || !is_block(info, jump.next, end, join)) return std::nullopt;
+  if (!is_block(info, jump.target, other_end, join)) return std::nullopt;
+  return Body{jump.next, end, !on_true, jump.target, other_end};
+}
+
+/// At the end of a loop's body the jump goes back to the loop (3.11), or past one that does (from 3.12 on): such a body
+/// ends at the jump back of its own.
+std::optional<Body> body_behind(const CodeInfo& info, int32_t at, bool on_true) {
+  const Instr& jump = info.instrs[at];
+  if (jump.target > at) {
+    if (const std::optional<Body> both = both_sides(info, at, on_true)) return both;
+  }
+  const Instr& next = info.instrs[jump.next];
+  Body body = {jump.next, jump.target, !on_true};
+  int32_t back = jump.target;
+  if (jump.target > at && next.op == Op::JUMP && next.target <= at) {
+    body = {jump.target, -1, on_true};
+    back = next.target;
+  }
+  if (back <= at) {
+    for (body.end = body.first; info.instrs[body.end].op != Op::JUMP || info.instrs[body.end].target != back;) {
+      if (++body.end == static_cast<int32_t>(info.instrs.size())) return std::nullopt;
+    }
+  }
+  if (!is_block(info, body.first, body.end)) return std::nullopt;
+  return body;
+}
+
+}  // namespace
+
+std::optional<int32_t> MaskLoops::begin_branch(InterpFrame& f, bool on_true) {
+  constexpr int kSuspends = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE;
+  const BreakSite site = {f.info->code, f.pc};
+  if ((f.info->code->co_flags & kSuspends) || c.feedback.plain_loops.contains(site) || transform_depth() > 0 ||
+      !is_plain_tensor(f.top())) {
+    return std::nullopt;
+  }
+  const std::optional<Body> body = body_behind(*f.info, f.pc, on_true);
+  if (!body) return std::nullopt;
+  auto branch = std::make_unique<Loop>(Loop{.frame = &f,
+                                            .site = site,
+                                            .depth = f.depth - 1,
+                                            .entries = 1,
+                                            .dims = 0,
+                                            .rows = graph::kNoValue,
+                                            .first = body->first,
+                                            .end = body->end,
+                                            .stack = {f.stack(), f.stack() + f.depth - 1},
+                                            .other_first = body->other_first,
+                                            .other_end = body->other_end});
+  const Ref zero = checked(PyLong_FromLong(0)), no_sizes = checked(PyTuple_New(0));
+  const Ref hit = call_method(body->where_true ? "ne" : "eq", {f.top(), zero.get()});  // a tensor of its own
+  loops_.push_back(std::move(branch));
+  open(f, *loops_.back(), call_method("reshape", {hit.get(), no_sizes.get()}));
+  return body->first;
+}
+
+bool MaskLoops::ends_at(const InterpFrame& f) const {
+  if (loops_.empty() || loops_.back()->frame != &f) return false;
+  const Loop& branch = *loops_.back();
+  return branch.end == f.pc || (branch.other_end == f.pc && !branch.is_other && branch.end >= 0);
+}
+
+void MaskLoops::end_branch(InterpFrame& f) {
+  Loop& branch = *loops_.back();
+  const size_t depth = branch.stack.size();
+  const bool has_value = branch.other_first >= 0 && static_cast<size_t>(f.depth) == depth + 1;
+  const std::span stack(f.stack(), f.depth - (has_value ? 1 : 0));
+  if (!std::ranges::equal(branch.stack, stack)) refuse(branch, "it leaves a value on the stack");
+  if (!c.options.fullgraph) {
+    const std::span body = std::span(c.graph.aten_nodes).subspan(branch.turn->from.session.aten_nodes);
+    if (body.size() > kMostOperators) refuse(branch, "it has many operators");
+    double work = 0;
+    for (const graph::AtenNode& node : body) work += work_of(c.graph, node);
+    if (work > kMostWork) refuse(branch, "it computes much, which would be done in each run");
+  }
+  Ref value = has_value ? Ref::borrow(f.top()) : Ref();
+  if (has_value) f.drop(1);
+  if (branch.other_first >= 0 && !branch.is_other) return begin_other(f, branch, std::move(value));
+  finish_turn(f, branch);
+  choose_locals(f, branch);
+  if (static_cast<bool>(branch.value_of_first) != has_value) refuse(branch, "one side leaves a value on the stack");
+  if (has_value) {
+    value = chosen_of_both(branch, {branch.value_of_first.get()}, {value.get()});
+    if (!value) refuse(branch, "its values are not to be chosen between");
+    f.push(std::move(value));
+  }
+  loops_.pop_back();
+}
+
+void MaskLoops::begin_other(InterpFrame& f, Loop& branch, Ref value) {
+  finish_turn(f, branch);
+  const std::unique_ptr<Turn> first = std::move(branch.turn);
+  branch.value_of_first = std::move(value);
+  for (int32_t slot = 0; slot < f.info->nlocals; ++slot) {
+    branch.behind_first.push_back(Ref::borrow(f.slots[slot]));
+    if (f.slots[slot] != first->slots[slot].get()) f.set_local(slot, first->slots[slot]);
+  }
+  f.raw = first->raw;
+  branch.is_other = true;
+  branch.first = branch.other_first;
+  branch.end = branch.other_end;
+  f.pc = branch.first;
+  open(f, branch, call_method("logical_not", {first->hit.get()}));
+}
+
+Ref MaskLoops::chosen_of_both(const Loop& branch, const Left& one, const Left& two) {
+  PyObject *first = one.object, *other = two.object;
+  if (first && other && is_scalar(first) && Py_TYPE(first) == Py_TYPE(other) && guards::constants_equal(first, other)) {
+    return Ref::borrow(first);
+  }
+  return can_be_chosen(one, two) ? chosen(branch, other, first) : Ref();
+}
+
+void MaskLoops::leave(const InterpFrame& f, int32_t to) {
+  if (loops_.empty() || loops_.back()->frame != &f || loops_.back()->end < 0) return;
+  if (to < loops_.back()->first || to >= loops_.back()->end) refuse(*loops_.back(), "it raises an exception");
+}
+
+}  // namespace magneto::capture
