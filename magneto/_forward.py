@@ -37,6 +37,15 @@ def checkpointed(function: Callable[..., Any], options: dict[str, Any]) -> Calla
     return checkpointed_call
 
 
+def hooked(hook: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Tensor.register_hook with the hook, as graphs have it."""
+
+    def register_hook(tensor: Any) -> None:
+        tensor.register_hook(hook)
+
+    return register_hook
+
+
 @functools.cache
 def reentrant() -> Any:
     """What torch.utils.checkpoint.CheckpointFunction is to a capture: its backward is never asked for."""

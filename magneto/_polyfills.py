@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copyreg
 import sys
+import warnings
 from typing import Any
 
 import torch
@@ -123,6 +124,19 @@ def reduce_instance(instance: Any) -> tuple[Any, ...]:
     if keywords:
         return copyreg.__newobj_ex__, (cls, given, keywords), state, items, pairs  # type: ignore[attr-defined]
     return copyreg.__newobj__, (cls, *given), state, items, pairs  # type: ignore[attr-defined]
+
+
+def warning_action(text: str, category: type[Warning], module: str, line: int) -> str:
+    """What the first filter of warnings that fits says."""
+    for action, message, kind, name, at in warnings.filters:
+        if (
+            (message is None or message.match(text))
+            and issubclass(category, kind)
+            and (name is None or name.match(module))
+            and at in (0, line)
+        ):
+            return action
+    return warnings.defaultaction  # type: ignore[attr-defined,no-any-return]
 
 
 def foreach_of_numbers(name: str, tensors: Any, *lists: Any) -> Any:

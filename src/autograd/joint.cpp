@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "autograd/engine.h"
+#include "autograd/interpreted_hook.h"
 #include "autograd/kept_gradients.h"
 #include "autograd/nodes.h"
 #include "autograd/regions.h"
@@ -48,7 +49,7 @@ void check(Node& node, const std::set<const Node*>& ends, const std::set<const c
   if (std::string why = why_no_backward(node); !why.empty()) throw Refused{std::move(why)};
   if (is_history(node)) throw Refused{"history from before the capture"};
   if (lacks_derivative(node)) throw Refused{"an operator that takes a size that varies, or has no derivative"};
-  if (has_hooks(node)) throw Refused{"a hook on a gradient inside: " + node.name()};
+  if (!has_interpreted_hooks_alone(node)) throw Refused{"a hook on a gradient inside: " + node.name()};
 }
 
 /// What the gradient of one root passes on its way.
@@ -56,6 +57,7 @@ struct Way {
   std::set<EdgeKey> ends;
   std::unordered_set<const Node*> nodes;
   std::unordered_set<const Node*> takes_none;
+  std::unordered_set<const Node*> hooked;
 };
 
 /// Looks at each node on the way.
@@ -71,6 +73,7 @@ Way way_from(const Edge& root, const std::set<EdgeKey>& ends, const std::set<con
     if (end_nodes.contains(edge.function.get()) || !way.nodes.insert(edge.function.get()).second) continue;
     check(*edge.function, end_nodes, kept, why_not);
     if (takes_none(*edge.function)) way.takes_none.insert(edge.function.get());
+    if (!edge.function->tensor_pre_hooks().empty()) way.hooked.insert(edge.function.get());
     for (const Edge& next : edge.function->next_edges()) open.push_back(next);
   }
   return way;
@@ -112,13 +115,14 @@ Sets related(const std::vector<Way>& ways) {
   return sets;
 }
 
-/// Backwards that two of the roots lead to, and that are given None where there is no gradient: they are one call, or
-/// two.
-std::vector<const Node*> share_none(const std::vector<Way>& ways, const std::vector<size_t>& roots) {
+/// Nodes of that kind that two of the roots lead to. Backwards that are given None where there is no gradient, and
+/// hooks: they are one call, or two.
+std::vector<const Node*> shared_nodes(const std::vector<Way>& ways, const std::vector<size_t>& roots,
+                                      std::unordered_set<const Node*> Way::* kind) {
   std::unordered_set<const Node*> met;
   std::vector<const Node*> shared;
   for (const size_t root : roots) {
-    for (const Node* node : ways[root].takes_none) {
+    for (const Node* node : ways[root].*kind) {
       if (!met.insert(node).second) shared.push_back(node);
     }
   }
@@ -229,7 +233,8 @@ std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& 
     const size_t data_sizes = graph.symbols_of(graph::ValueKind::Result).size();
     for (std::vector<size_t>& set : related(ways)) {
       const fake::Session::Mark before = session.mark();
-      const std::vector<const Node*> shared = share_none(ways, set);
+      const std::vector<const Node*> shared = shared_nodes(ways, set, &Way::takes_none);
+      const bool shares_hooks = !shared_nodes(ways, set, &Way::hooked).empty();
       Group group = trace.trace_group(std::move(set), leaf_edges);
       const Sets parts = trace.sharing(group);
       // Eager can't call one that has saved tensors a second time.
@@ -243,6 +248,7 @@ std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& 
             "several results of a custom autograd.Function that takes None for gradients "
             "(set_materialize_grads)"};
       }
+      if (shares_hooks) throw Refused{"a hook on a gradient that comes from several results"};
       session.rollback(before);
       for (const auto& part : parts) trace.groups_.push_back(trace.trace_group(part, leaf_edges));
     }

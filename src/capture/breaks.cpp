@@ -30,14 +30,14 @@ BreakInfo break_info(BreakReason reason, std::string_view message) {
   BreakInfo info = break_info(reason);
   for (const Row& row : rows) {
     if (row.reason != reason || !message.starts_with(row.beginning)) continue;
-    info = {info.name, row.explanation, row.hint};
-    break;
+    return {info.name, row.explanation, row.hint};
   }
   // A break inside of a call that can't be cut there: what helps is what helps against that break.
-  constexpr std::string_view whole = "which runs as a whole, ";
-  const size_t at = reason == BreakReason::Callback ? message.find(whole) : std::string_view::npos;
-  if (at == std::string_view::npos) return info;
-  const std::string_view inner = message.substr(at + whole.size());
+  std::string_view inner;
+  for (const std::string_view around : {"which runs as a whole, ", "that C code calls from here, "}) {
+    const size_t at = reason == BreakReason::Callback ? message.find(around) : std::string_view::npos;
+    if (at != std::string_view::npos && inner.empty()) inner = message.substr(at + around.size());
+  }
   const size_t colon = inner.find(": ");
   if (colon == std::string_view::npos) return info;
   info.hint = break_info(reason_named(std::string(inner.substr(0, colon)).c_str()), inner.substr(colon + 2)).hint;

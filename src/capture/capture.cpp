@@ -243,6 +243,7 @@ void Capture::start_at(const Start& start) {
 }
 
 Capture::~Capture() {
+  torch.switches.put_back();
   callbacks.close_generators();
   current_capture = nullptr;
   // Fakes die before the session that made them.
@@ -299,6 +300,7 @@ class Capture::Suspended {
   explicit Suspended(Capture& capture)
       : capture_(capture), keys_(capture.thread_state_->keys), hook_(run_frame_plainly) {
     const ThreadState& before = *capture.thread_state_;
+    capture.torch.switches.put_back();
     current_capture = nullptr;
     if (before.transforms == 0) std::swap(transforms_, at::functorch::functorchTLSAccessor());
     at::impl::PythonTorchFunctionTLS::set_state(before.torch_function);
@@ -311,6 +313,7 @@ class Capture::Suspended {
     at::impl::PythonTorchFunctionTLS::set_state(torch_function_);
     if (capture_.thread_state_->transforms == 0) std::swap(transforms_, at::functorch::functorchTLSAccessor());
     current_capture = &capture_;
+    capture_.torch.switches.put_again();
   }
 
  private:
@@ -411,6 +414,7 @@ Trace Capture::finish(const Ref& value) {
     throw;
   }
   exits.rebuilder->set_handled_exception();
+  torch.switches.leave();
   guards::GlobalState end = guards::GlobalState::read();
   if (exits.rebuilder->function_modes(thread_state_->modes, guards::function_modes())) {
     end.torch_function_modes = start_state.torch_function_modes;

@@ -286,6 +286,12 @@ class Compiler {
       case SourceKind::Draw:
         op.kind = OpKind::LoadDraw;
         break;
+      case SourceKind::DequeItem:
+        op.kind = OpKind::LoadDequeItem;
+        break;
+      case SourceKind::ContextValue:
+        op.kind = OpKind::LoadContextValue;
+        break;
       case SourceKind::Grad:
         op.kind = OpKind::LoadGrad;
         break;
@@ -432,7 +438,7 @@ class Compiler {
       op.kind = OpKind::CheckDictLength;
       auto known = group_by_base_.find({op.slot, false});
       if (known != group_by_base_.end() && has_dict_version(check)) group = known->second;
-    } else if (PyType_FastSubclass(type, Py_TPFLAGS_LIST_SUBCLASS)) {
+    } else if (PyType_FastSubclass(type, Py_TPFLAGS_LIST_SUBCLASS) || type == deque_type()) {
       op.kind = OpKind::CheckItemCount;
     } else if (PyType_FastSubclass(type, Py_TPFLAGS_TUPLE_SUBCLASS)) {
       op.kind = OpKind::CheckItemCount;

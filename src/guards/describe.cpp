@@ -87,6 +87,10 @@ std::string accessor(const Source& source) {
       return "TensorSizeGuardAccessor(" + std::to_string(source.index) + ")";
     case SourceKind::Draw:
       return "DrawGuardAccessor(" + std::to_string(source.index) + ")";
+    case SourceKind::DequeItem:
+      return "DequeGetItemGuardAccessor(" + std::to_string(source.index) + ")";
+    case SourceKind::ContextValue:
+      return "ContextValueGuardAccessor";
     case SourceKind::Number:
       return "NumberGuardAccessor";
   }

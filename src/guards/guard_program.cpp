@@ -9,6 +9,7 @@
 
 #include "guards/array.h"
 #include "guards/constants.h"
+#include "guards/context_value.h"
 #include "guards/draw.h"
 #include "guards/guards.h"
 #include "guards/objects.h"
@@ -97,6 +98,17 @@ bool GuardProgram::Impl::load_size(const Op& op) {
   }
   slots.computed[op.slot] = size;
   return store(op, size.get());
+}
+
+bool GuardProgram::Impl::load_deque_item(const Op& op) {
+  PyObject* deque = slots.values[op.other];
+  Ref item;
+  if (deque && op.number >= 0) item = Ref::steal(PySequence_GetItem(deque, op.number));
+  if (deque && op.number < 0) item = Ref::steal(PyObject_GetAttrString(deque, "maxlen"));
+  if (!item) PyErr_Clear();
+  PyObject* value = item.get();
+  slots.computed[op.slot] = op.number < 0 ? std::move(item) : Ref();  // the deque holds its items
+  return store(op, value);
 }
 
 bool GuardProgram::Impl::load_draw(const Op& op) {
@@ -188,6 +200,11 @@ inline bool GuardProgram::Impl::step(const Op& op, const Roots& roots) {
     case OpKind::LoadDraw:
       if (!base || !is_random(base)) return wrong_base();
       return load_draw(op) || fail();
+    case OpKind::LoadDequeItem:
+      if (base && Py_TYPE(base) != deque_type()) return wrong_base();
+      return load_deque_item(op) || fail();
+    case OpKind::LoadContextValue:
+      return stored(base ? context_value(base) : nullptr);
     case OpKind::LoadGrad:
       if (base && !is_tensor(base)) return wrong_base();
       return stored(base ? load_grad(base) : nullptr);

@@ -5,6 +5,11 @@
 
 namespace magneto::guards {
 
+PyTypeObject* deque_type() {
+  static constinit Imported type("collections", "deque");
+  return type.type();
+}
+
 namespace {
 
 bool same_key(PyObject* a, PyObject* b) { return a == b || constants_equal(a, b); }

@@ -15,6 +15,9 @@ inline DictEntry find_item(PyObject* dict, PyObject* key, Py_hash_t hash) {
   return magneto::find_item(dict, key, hash, keys_match);
 }
 
+/// collections.deque.
+PyTypeObject* deque_type();
+
 /// The dict's keys are exactly these, in the order of iteration.
 bool has_keys(PyObject* dict, const std::vector<Ref>& keys);
 

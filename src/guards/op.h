@@ -20,9 +20,11 @@ enum class OpKind : uint8_t {
   LoadSeqItem,
   LoadBoundSelf,
   LoadBoundFunction,
-  LoadNumber,  // of `other` and the slot `number >> 8`, by the arithmetic `number & 255` (`pointer`: the function)
-  LoadSize,    // of the tensor `other`, in dimension `number`
-  LoadDraw,    // of the random.Random `other`, its draw `number`
+  LoadNumber,     // of `other` and the slot `number >> 8`, by the arithmetic `number & 255` (`pointer`: the function)
+  LoadSize,       // of the tensor `other`, in dimension `number`
+  LoadDraw,       // of the random.Random `other`, its draw `number`
+  LoadDequeItem,  // of the deque `other`, its item `number`, or its maxlen
+  LoadContextValue,
   LoadGrad,
   // Groups: group `number`, on the instance dict of `slot` or on the dict in `slot`.
   InstanceEntries,

@@ -66,6 +66,7 @@ struct GuardProgram::Impl {
   bool load_number(const Op& op);
   bool load_size(const Op& op);
   bool load_draw(const Op& op);
+  bool load_deque_item(const Op& op);
   bool enter(Group& group, PyObject* dict, const Roots& roots);
   bool check_all_distinct(DistinctSet& set);
   void remember_failure(int32_t op);

@@ -130,6 +130,8 @@ bool WordReader::collect(const Op& op, bool owned) {
     case OpKind::LoadNumber:
     case OpKind::LoadSize:
     case OpKind::LoadDraw:
+    case OpKind::LoadDequeItem:
+    case OpKind::LoadContextValue:
     case OpKind::LoadGrad:
     case OpKind::CheckTensor:  // has a list of its own
     case OpKind::CheckTensorData:
@@ -190,7 +192,8 @@ void GuardProgram::Impl::prepare_snapshots() {
   changes.slots.assign(slots.values.size(), 0);
   changes.moves.assign(slots.values.size(), false);
   for (const Op& op : ops) {
-    const bool made = op.kind == OpKind::LoadNumber || op.kind == OpKind::LoadSize || op.kind == OpKind::LoadDraw;
+    const bool made = op.kind == OpKind::LoadNumber || op.kind == OpKind::LoadSize || op.kind == OpKind::LoadDraw ||
+                      op.kind == OpKind::LoadDequeItem;
     if (made) let_move(op.slot);  // another object at each run
   }
   for (const Op& op : ops) {  // the tensors that a caller passes are others at each call

@@ -85,6 +85,10 @@ std::string Source::name_on(const std::string& above) const {
       return above + ".size()[" + std::to_string(index) + "]";
     case SourceKind::Draw:
       return above + ".random()[" + std::to_string(index) + "]";
+    case SourceKind::DequeItem:
+      return index < 0 ? above + ".maxlen" : above + "[" + std::to_string(index) + "]";
+    case SourceKind::ContextValue:
+      return above + ".get()";
     case SourceKind::Number:
       if (key) return constant_name(key.get()) + "(" + above + (other ? ", " + other->name() : "") + ")";
       return "(" + above + " " + symbol_of(static_cast<Arithmetic>(index)) + " " + other->name() + ")";
@@ -171,6 +175,13 @@ const Source* SourceTable::size(const Source* base, Py_ssize_t dim) {
 }
 const Source* SourceTable::draw(const Source* random, Py_ssize_t index) {
   return intern(SourceKind::Draw, random, nullptr, index);
+}
+const Source* SourceTable::deque_item(const Source* base, Py_ssize_t index) {
+  return intern(SourceKind::DequeItem, base, nullptr, index);
+}
+const Source* SourceTable::deque_limit(const Source* base) { return deque_item(base, -1); }
+const Source* SourceTable::context_value(const Source* variable) {
+  return intern(SourceKind::ContextValue, variable, nullptr, 0);
 }
 const Source* SourceTable::grad(const Source* base) { return intern(SourceKind::Grad, base, nullptr, 0); }
 

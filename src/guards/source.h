@@ -19,24 +19,26 @@
 namespace magneto::guards {
 
 /// X(kind, has_base, doc). How each kind loads:
-#define MAGNETO_SOURCE_KINDS(X)                                                                             \
-  X(Local, false, "slot `index` of the frame's locals, cells and free variables; key: the variable's name") \
-  X(Stack, false, "slot `index` of the frame's value stack, bottom first (segments that start mid-frame)")  \
-  X(Function, false, "the function object that the frame runs")                                             \
-  X(Const, false, "the object `key` itself, kept alive by the source (module dicts, classes, functions)")   \
-  X(Closure, true, "base: a function; contents of its closure cell `index`")                                \
-  X(ClosureCell, true, "base: a function; its closure cell `index` itself")                                 \
-  X(Cell, true, "base: a cell; its contents")                                                               \
-  X(Attr, true, "base: any object; entry `key` of its instance dict (no descriptors, no __getattr__)")      \
-  X(Slot, true, "base: any object; the member descriptor `key` of its type read from it (__slots__)")       \
-  X(InstanceDict, true, "base: any object; its instance dict")                                              \
-  X(DictItem, true, "base: a dict or a subclass of one; entry `key` read past any override")                \
-  X(SeqItem, true, "base: a list or tuple or a subclass of one; item `index` read past any override")       \
-  X(BoundSelf, true, "base: a bound method; its __self__")                                                  \
-  X(BoundFunction, true, "base: a bound method; its __func__")                                              \
-  X(Grad, true, "base: a tensor; its .grad")                                                                \
-  X(Size, true, "base: a tensor; its size in dimension `index`")                                            \
-  X(Draw, true, "base: a random.Random; what its `index`-th call of random() from here will give")          \
+#define MAGNETO_SOURCE_KINDS(X)                                                                                 \
+  X(Local, false, "slot `index` of the frame's locals, cells and free variables; key: the variable's name")     \
+  X(Stack, false, "slot `index` of the frame's value stack, bottom first (segments that start mid-frame)")      \
+  X(Function, false, "the function object that the frame runs")                                                 \
+  X(Const, false, "the object `key` itself, kept alive by the source (module dicts, classes, functions)")       \
+  X(Closure, true, "base: a function; contents of its closure cell `index`")                                    \
+  X(ClosureCell, true, "base: a function; its closure cell `index` itself")                                     \
+  X(Cell, true, "base: a cell; its contents")                                                                   \
+  X(Attr, true, "base: any object; entry `key` of its instance dict (no descriptors, no __getattr__)")          \
+  X(Slot, true, "base: any object; the member descriptor `key` of its type read from it (__slots__)")           \
+  X(InstanceDict, true, "base: any object; its instance dict")                                                  \
+  X(DictItem, true, "base: a dict or a subclass of one; entry `key` read past any override")                    \
+  X(SeqItem, true, "base: a list or tuple or a subclass of one; item `index` read past any override")           \
+  X(BoundSelf, true, "base: a bound method; its __self__")                                                      \
+  X(BoundFunction, true, "base: a bound method; its __func__")                                                  \
+  X(Grad, true, "base: a tensor; its .grad")                                                                    \
+  X(Size, true, "base: a tensor; its size in dimension `index`")                                                \
+  X(Draw, true, "base: a random.Random; what its `index`-th call of random() from here will give")              \
+  X(DequeItem, true, "base: a deque; item `index`, or its maxlen if that is -1")                                \
+  X(ContextValue, true, "base: a contextvars.ContextVar; what the thread's context has for it, defaults aside") \
   X(Number, true, "base, other: numbers; what the arithmetic `index` gives for them; key: the function called")
 
 enum class SourceKind : uint8_t {
@@ -49,7 +51,7 @@ struct Source {
   SourceKind kind;
   const Source* base;             // null for roots
   Ref key;                        // str for Attr, any hashable for DictItem, descriptor for Slot, object for Const
-  Py_ssize_t index;               // Local, Stack, Closure, SeqItem, Size, Draw, Number
+  Py_ssize_t index;               // Local, Stack, Closure, SeqItem, DequeItem, Size, Draw, Number
   int32_t id;                     // dense, in order of creation: a base comes before what hangs on it
   const Source* other = nullptr;  // Number
 
@@ -82,6 +84,9 @@ class SourceTable {
   const Source* grad(const Source* base);
   const Source* size(const Source* base, Py_ssize_t dim);
   const Source* draw(const Source* random, Py_ssize_t index);
+  const Source* deque_item(const Source* base, Py_ssize_t index);
+  const Source* deque_limit(const Source* base);
+  const Source* context_value(const Source* variable);
   /// `left` and `right` are checked when they are loaded: exact ints and floats, else the source is missing.
   const Source* number(Arithmetic operation, const Source* left, const Source* right);
   /// The same of what a C function of numbers gives for one, or two (`right` is not null).

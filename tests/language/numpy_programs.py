@@ -280,3 +280,26 @@ def array_is_kept_alive_by_the_tensor(x, a):
 
     t = local()
     return t + x, t
+
+
+@programs(*arrays(np.arange(12.0).reshape(3, 4), np.arange(6).reshape(2, 3)))
+def methods_of_ufuncs(x, a):
+    rows = np.add.reduce(a, axis=0), np.multiply.reduce(a, axis=1, keepdims=True), np.add.reduce(a[0])
+    return rows, np.maximum.accumulate(a, axis=1), np.subtract.outer(a[0], a[1]), x + 1
+
+
+@programs(*arrays(np.arange(12.0).reshape(3, 4) / 7, np.array([[1.0, np.nan], [3.0, 4.0]])))
+def functions_that_leave_nan_out(x, a):
+    return np.nanmean(a), np.nanstd(a, axis=0), np.nanmax(a, axis=1), np.nanmedian(a), np.nanquantile(a, 0.5), x * 2
+
+
+@programs(*arrays(array(), array(2)))
+def windows_and_histograms(x, a):
+    counts, edges = np.histogram(a, bins=4)
+    window = np.hanning(6) * np.hamming(6) * np.bartlett(6) * np.blackman(6)
+    return a * window, counts, edges, np.polyfit(np.arange(6.0), a, 2), np.diagflat(a[:2]), x + 1
+
+
+@programs(*arrays(np.eye(3) * 2 + 1, np.arange(9.0).reshape(3, 3)))
+def ranks_and_other_transforms(x, a):
+    return np.linalg.matrix_rank(a), np.linalg.cond(a + np.eye(3)), np.fft.rfftn(a), np.fft.hfft(a[0]), np.fix(a), x - 1

@@ -7,6 +7,7 @@ from typing import Any
 
 import arguments_programs
 import classes_programs
+import context_programs
 import flow_programs
 import modules_programs
 import numpy_programs
@@ -35,6 +36,7 @@ FILES: dict[str, Programs] = {
     "torch": torch_programs.programs,
     "torch_function": torch_function_programs.programs,
     "users": users_programs.programs,
+    "context": context_programs.programs,
 }
 
 # How a program is compiled. Plainly always; each of the others in `make test-all`, two of them in `make test`.

@@ -55,6 +55,7 @@ enum class Treatment : uint8_t {
   Log,
   Seed,
   Checkpoint,
+  Hook,
   True,
   False,
   None,
@@ -369,6 +370,9 @@ Ref Calls::inline_function(PyObject* function, const CallArgs& args) {
     case Treatment::Checkpoint:
       if (Ref result = c.gradients.checkpoint(args)) return result;
       c.side_exit(BreakReason::DisabledFunction, "call of " + callable_name(function));
+    case Treatment::Hook:
+      if (Ref result = c.gradients.register_hook(args)) return result;
+      c.side_exit(BreakReason::AutogradCall, "call of " + callable_name(function));
     case Treatment::Instead:
       if (const Source* source = c.world.source_of(function)) c.guards.function(source, function);
       return call_polyfill(decision.instead, args);
@@ -399,8 +403,7 @@ Ref Calls::inline_function(PyObject* function, const CallArgs& args) {
   }
   if (flags & CO_GENERATOR) {  // runs no code of the user until it is iterated
     c.world.register_closure(function, source);
-    Ref generator = Ref::steal(PyObject_Vectorcall(function, args.values.data(), args.positional(), args.kwnames));
-    if (!generator) throw PythonError{};
+    Ref generator = checked(PyObject_Vectorcall(function, args.values.data(), args.positional(), args.kwnames));
     c.callbacks.generators.push_back(checked(PyWeakref_NewRef(generator.get(), nullptr)));
     return generator;
   }

@@ -91,7 +91,8 @@ Ref DeferredCalls::defer(PyObject* callable, const CallArgs& all_args) {
 }
 
 void Rebuilder::deferred_calls() {
-  for (const DeferredCall& call : c.deferred.calls) {
+  while (deferred_calls_ < c.deferred.calls.size()) {
+    const DeferredCall& call = c.deferred.calls[deferred_calls_++];
     std::vector<int32_t> args = {emit(runtime::PlanOp::Const, {}, call.function.get())};
     for (size_t i = 0; i < call.args.size(); ++i) {
       PyObject* value = call.args[i].get();
@@ -102,7 +103,8 @@ void Rebuilder::deferred_calls() {
       }
       args.push_back(build(value));
     }
-    emit(runtime::PlanOp::Call, std::move(args));
+    const int32_t result = emit(runtime::PlanOp::Call, std::move(args));
+    if (call.result) memo_[call.result.get()] = result;
   }
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "capture/calls/context_variables.h"
 #include "python/ref.h"
 
 namespace magneto::capture {
@@ -19,11 +20,12 @@ struct DeferredCall {
   std::vector<Ref> args;
   std::vector<int64_t> versions;              // of the tensors among them, when it was made
   static constexpr int64_t kAnyVersion = -1;  // their data is not looked at
+  Ref result = {};                            // what stands for what it gives
 };
 
 class DeferredCalls {
  public:
-  explicit DeferredCalls(Capture& capture) : c(capture) {}
+  explicit DeferredCalls(Capture& capture) : contexts(capture), c(capture) {}
   DeferredCalls(const DeferredCalls&) = delete;
 
   /// The call may be put off to the segment's end; then: puts it off. Null: not with these arguments.
@@ -33,6 +35,7 @@ class DeferredCalls {
   void call_at_end(Ref function) { calls.push_back({std::move(function), {}, {}}); }
 
   std::vector<DeferredCall> calls;
+  ContextVariables contexts;
 
  private:
   Capture& c;

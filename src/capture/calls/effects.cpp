@@ -10,6 +10,7 @@
 #include "capture/calls/special_methods.h"
 #include "capture/capture.h"
 #include "capture/numbers/numbers.h"
+#include "capture/torch/switches.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/torch/transforms.h"
 #include "capture/world/containers.h"
@@ -21,7 +22,7 @@ namespace magneto::capture {
 
 namespace {
 
-enum class Policy : uint8_t { Unknown, Torch, State, Pure, Getter, Method, Mutate, Handler, Break };
+enum class Policy : uint8_t { Unknown, Torch, State, Pure, Getter, Setter, Method, Mutate, Handler, Break };
 
 // The traits and rows of the table, by the names that it has for them.
 namespace table {
@@ -64,8 +65,9 @@ struct Effect {
   uint32_t traits = 0;
   BreakReason reason = BreakReason::OpaqueCall;
   HandlerFunction handler = nullptr;
-  bool recorded = true;   // State
-  bool operates = false;  // on numbers, as an operator does
+  PyObject* getter = nullptr;  // Setter
+  bool recorded = true;        // State
+  bool operates = false;       // on numbers, as an operator does
   std::string name;
 
   bool is(uint32_t trait) const { return traits & trait; }
@@ -105,10 +107,14 @@ Effect find_effect(const std::string& name) {
   if (effect.policy == Policy::Break) {
     effect.reason = reason_named(found->second->note);
   }
+  if (effect.policy == Policy::Setter) {
+    const Ref torch = checked(PyImport_ImportModule("torch._C"));
+    effect.getter = checked(PyObject_GetAttrString(torch.get(), found->second->note)).release();
+  }
   if (effect.policy == Policy::Handler) {
-    for (const auto family :
-         {builtin_handlers(), class_handlers(), text_handlers(), object_handlers(), tensor_handlers(),
-          class_tensor_handlers(), array_handlers(), sized_handlers(), torch_function_handlers(), warning_handlers()}) {
+    for (const auto family : {builtin_handlers(), class_handlers(), text_handlers(), object_handlers(),
+                              tensor_handlers(), class_tensor_handlers(), array_handlers(), sized_handlers(),
+                              torch_function_handlers(), warning_handlers(), context_handlers()}) {
       for (const HandlerRow& row : family) {
         if (name == row.name) effect.handler = row.function;
       }
@@ -148,16 +154,6 @@ bool is_module_function(PyCFunctionObject* function) {
   if (!self || PyModule_Check(self)) return true;
   return function->m_module && !PyType_Check(self) &&
          (std::strncmp(Py_TYPE(self)->tp_name, "pybind11", 8) == 0 || PyCapsule_CheckExact(self));
-}
-
-/// What the function says of the process, under a guard.
-Ref read_state(Capture& c, PyObject* function, const CallArgs& args, const std::string& name) {
-  Ref now = checked(PyObject_Vectorcall(function, args.values.data(), args.positional(), args.kwnames));
-  if (args.kwnames || !guards::is_constant(now.get()) || !std::ranges::all_of(args.values, is_scalar)) {
-    c.side_exit(BreakReason::OpaqueCall, "call of " + name);
-  }
-  c.guards.state(function, args.values, now.get());
-  return now;
 }
 
 /// Calls it with the arguments as they are now. `mutate`: it changes the first one.
@@ -243,7 +239,10 @@ Ref call_by_effect(Capture& c, PyObject* callable, const Effect& effect, CallArg
       return result;
     }
     case Policy::Getter:
-      return read_state(c, callable, args, effect.name);
+      return c.torch.switches.read(callable, args, effect.name);
+    case Policy::Setter:
+      c.torch.switches.set(callable, effect.getter, args, effect.is(table::steers_kernels));
+      return Ref::borrow(Py_None);
     case Policy::Handler:
       if (effect.is(table::overridable) && c.torch.is_overridden(args.values))
         return c.torch.call_torch(callable, args);

@@ -28,6 +28,7 @@ std::span<const HandlerRow> sized_handlers();   // functions of torch that take 
 std::span<const HandlerRow> object_handlers();  // methods of object, type, dict and the `__new__` of built-in types
 
 std::span<const HandlerRow> warning_handlers();
+std::span<const HandlerRow> context_handlers();  // contextvars.ContextVar
 
 /// Such a C function is arithmetic on numbers: what it gives of some that differ from run to run. Null: these are none,
 /// or their values are needed. (number_functions.cpp)

@@ -100,7 +100,8 @@ Ref handle_reduce_ex(Capture& capture, const CallArgs& args) {
   return capture.calls.call_polyfill("reduce_instance", instance);
 }
 
-Ref handle_type_getattribute(Capture& capture, const CallArgs& args) {
+/// Of a class or a module.
+Ref handle_own_getattribute(Capture& capture, const CallArgs& args) {
   check_count(args, 2, 2, "__getattribute__");
   return capture.attributes.load_attr(args.values[0], args.values[1]);
 }
@@ -196,7 +197,8 @@ std::span<const HandlerRow> object_handlers() {
       {"object.__setattr__", handle_object_setattr},
       {"object.__delattr__", handle_object_delattr},
       {"object.__reduce_ex__", handle_reduce_ex},
-      {"type.__getattribute__", handle_type_getattribute},
+      {"module.__getattribute__", handle_own_getattribute},
+      {"type.__getattribute__", handle_own_getattribute},
       {"type.__call__", handle_type_call},
       {"type.__subclasses__", handle_subclasses},
       {"type.mro", handle_mro},

@@ -4,8 +4,15 @@
 // to be assumed is only that it is no error: that would be raised in its place, and the segment ends in front of it.
 #include <Python.h>
 
+#include <algorithm>
+
+#include "capture/calls/calls.h"
 #include "capture/calls/deferred.h"
 #include "capture/calls/handlers.h"
+#include "capture/world/attributes.h"
+#include "capture/world/containers.h"
+#include "capture/world/overlays.h"
+#include "capture/world/world.h"
 #include "python/imported.h"
 
 namespace magneto::capture {
@@ -108,6 +115,30 @@ bool read_arguments(const CallArgs& args, WarnCall& call) {
   return call.text && call.level > 0 && !PyErr_Occurred();
 }
 
+/// The segment has set other filters, for now.
+bool has_other_filters(Capture& capture) {
+  if (capture.overlays.writes == 0) return false;
+  static constinit Imported module("warnings");
+  const Ref known = capture.world.wrap(module.get(), capture.sources.constant(module.get()));
+  const Ref now = capture.attributes.load_attr(known.get(), MAGNETO_STR("filters"));
+  const Ref real = checked(PyObject_GetAttrString(module.get(), "filters"));
+  return now.get() != real.get() || capture.containers.has_shadow(real.get());
+}
+
+bool is_issue(const DeferredCall& call) {
+  return PyCFunction_Check(call.function.get()) &&
+         reinterpret_cast<PyCFunctionObject*>(call.function.get())->m_ml == &issue_definition;
+}
+
+Ref handle_filters_mutated(Capture& capture, const CallArgs&) {
+  static constinit Imported function("_warnings", "_filters_mutated");
+  if (std::ranges::any_of(capture.deferred.calls, is_issue)) {
+    capture.side_exit(BreakReason::InputOutput, "the filters of warnings are set behind a warning");
+  }
+  capture.deferred.call_at_end(Ref::borrow(function.get()));
+  return Ref::borrow(Py_None);
+}
+
 Ref handle_warn(Capture& capture, const CallArgs& args) {
   WarnCall call;
   const InterpFrame* at = capture.frame;
@@ -117,6 +148,15 @@ Ref handle_warn(Capture& capture, const CallArgs& args) {
   const Ref line = checked(PyLong_FromLong(at->instr().line));
   const Ref warning =
       checked(PyTuple_Pack(5, call.text, call.category, at->info->code->co_filename, line.get(), at->globals));
+  if (has_other_filters(capture)) {
+    const Ref name = module_name(warning.get());
+    const Ref action =
+        capture.calls.call_polyfill("warning_action", CallArgs{{call.text, call.category, name.get(), line.get()}});
+    if (PyUnicode_Check(action.get()) && PyUnicode_CompareWithASCIIString(action.get(), "ignore") == 0) {
+      return Ref::borrow(Py_None);
+    }
+    capture.side_exit(BreakReason::InputOutput, "a warning is issued under filters that were set before");
+  }
   const Ref asks = checked(PyCFunction_NewEx(&is_error_definition, warning.get(), nullptr));
   if (checked(PyObject_CallNoArgs(asks.get())).get() == Py_True) {
     capture.side_exit(BreakReason::InputOutput, "a warning is raised as an error");
@@ -129,7 +169,8 @@ Ref handle_warn(Capture& capture, const CallArgs& args) {
 }  // namespace
 
 std::span<const HandlerRow> warning_handlers() {
-  static constexpr HandlerRow rows[] = {{"_warnings.warn", handle_warn}};
+  static constexpr HandlerRow rows[] = {{"_warnings.warn", handle_warn},
+                                        {"_warnings._filters_mutated", handle_filters_mutated}};
   return rows;
 }
 

@@ -86,8 +86,15 @@ void Rebuilder::journal() {
       const int32_t set = emit(PlanOp::NewSet);
       fill_set(set, contents);
       emit_to(target, PlanOp::ReplaceSet, {set});
-    } else {
+    } else if (PyAnySet_Check(contents)) {
       throw Abandon{BreakReason::Mutation, std::string("a ") + type->tp_name + " from outside is changed"};
+    } else {
+      static constinit Imported clear("collections", "deque.clear");
+      const Ref all = checked(PySequence_List(contents));
+      c.world.keep(all);
+      const int32_t items = build(all.get());
+      emit(PlanOp::Call, {emit(PlanOp::Const, {}, clear.get()), target});
+      emit_to(target, PlanOp::ExtendFrom, {items});
     }
   }
   for (const auto& [iterator, place] : places_) emit_to(iterator, PlanOp::SetState, {place});

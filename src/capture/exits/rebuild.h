@@ -20,7 +20,7 @@ class Rebuilder {
   /// handle it.
   void handled_exception();
   void set_handled_exception();
-  /// Makes the calls that were put off: the last instructions of the plan.
+  /// Makes the calls that were put off, those that have not been made: the last instructions of the plan.
   void deferred_calls();
   /// Replays the writes to outside objects that the capture kept back.
   void journal();
@@ -79,6 +79,8 @@ class Rebuilder {
   int32_t build_handled(PyObject* value);
   int32_t build_bound_method(PyObject* value);
   int32_t build_torch_generator(PyObject* value);
+  bool is_context_token(PyObject* value);
+  int32_t build_context_token(PyObject* value);
   int32_t build_generator(PyObject* value);
   int32_t build_function(PyObject* value);
   int32_t build_method(PyObject* value);
@@ -105,6 +107,7 @@ class Rebuilder {
   std::vector<std::pair<size_t, const guards::Source*>> loads_;  // instruction, source
   std::unordered_map<graph::ValueId, int32_t> outputs_;
   std::vector<at::Tensor> output_tensors_;
+  size_t deferred_calls_ = 0;  // that are in the plan
   int32_t handled_ = -1;
   std::vector<std::pair<int32_t, int32_t>> places_;  // of iterators, and how far they are: set when lists are written
   bool needs_grad_ = false;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "capture/calls/deferred.h"
 #include "capture/exits/rebuild.h"
 #include "capture/interpreter/errors.h"
 #include "capture/numbers/numbers.h"
@@ -68,6 +69,7 @@ constexpr Rebuilder::Kind Rebuilder::kKinds[] = {
     {"a method of C code, bound", has_receiver, &Rebuilder::build_bound_method},
     {"a constant", &Rebuilder::is_constant, &Rebuilder::constant},
     {"a torch.Generator", is_generator, &Rebuilder::build_torch_generator},
+    {"a token of a context variable", &Rebuilder::is_context_token, &Rebuilder::build_context_token},
     {"a generator", is_python_generator, &Rebuilder::build_generator},
     {"a function", is_function, &Rebuilder::build_function},
     {"a method", is_method, &Rebuilder::build_method},
@@ -151,6 +153,23 @@ int32_t Rebuilder::build_bound_builtin(PyObject* value) {
 int32_t Rebuilder::build_torch_generator(PyObject* value) {
   static constinit Imported copy("torch._C", "Generator.clone_state");
   return memo_[value] = emit(PlanOp::Call, {constant(copy.get()), emit(PlanOp::Const, {}, value)});
+}
+
+bool Rebuilder::is_context_token(PyObject* value) { return c.deferred.contexts.has_made(value); }
+
+/// What the call put off gives, which is made here with all those in front of it.
+int32_t Rebuilder::build_context_token(PyObject* value) {
+  if (c.deferred.contexts.is_left_out(value)) {
+    static constinit Imported set("_contextvars", "ContextVar.set"), reset("_contextvars", "ContextVar.reset");
+    const int32_t variable = constant(c.deferred.contexts.variable_of(value));
+    const int32_t token = memo_[value] = emit(PlanOp::Call, {constant(set.get()), variable, constant(Py_None)});
+    emit(PlanOp::Call, {constant(reset.get()), variable, token});
+    return token;
+  }
+  deferred_calls();
+  const auto made = memo_.find(value);
+  if (made == memo_.end()) throw unbuildable(value);  // it is in what its own call is given
+  return made->second;
 }
 
 int32_t Rebuilder::build_method(PyObject* value) {

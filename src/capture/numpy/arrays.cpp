@@ -367,21 +367,50 @@ bool is_number_class(PyObject* callable) {
 
 }  // namespace
 
-Ref NumpyCapture::call_function(PyObject* callable, const CallArgs& args) {
+namespace {
+
+/// numpy.add.reduce and its like, as functions of `rest`; `name` holds what the row calls it.
+std::optional<NumpyRow> row_of_ufunc_method(PyObject* callable, const CallArgs& args, CallArgs& rest,
+                                            std::string& name) {
+  const bool bound = PyCFunction_CheckExact(callable);
+  const bool unbound = Py_IS_TYPE(callable, &PyMethodDescr_Type) && args.positional() > 0;
+  PyObject* receiver = bound ? PyCFunction_GET_SELF(callable) : unbound ? args.values[0] : nullptr;
+  const auto ufunc = receiver ? numpy_rows().find(receiver) : numpy_rows().end();
+  if (ufunc == numpy_rows().end() || ufunc->second.kind != NumpyKind::Ufunc || ufunc->second.arrays != 2) return {};
+  const std::string method =
+      bound ? reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name : PyUnicode_AsUTF8(PyDescr_NAME(callable));
+  if (method != "reduce" && method != "accumulate" && method != "outer") return {};
+  rest = args;
+  if (unbound) rest.values.erase(rest.values.begin());
+  name = ufunc->second.name + ("." + method);
+  return NumpyRow{NumpyKind::Function, name.c_str(), method == "outer" ? 2 : 1};
+}
+
+}  // namespace
+
+Ref NumpyCapture::call_function(PyObject* callable, const CallArgs& given) {
   if (!numpy_module()) return {};
-  if (is_number_class(callable) && args.values.size() == 1 && !args.kwnames) {
-    const Ref value = c.numbers.known(args.values[0]);
+  if (is_number_class(callable) && given.values.size() == 1 && !given.kwnames) {
+    const Ref value = c.numbers.known(given.values[0]);
     if (is_array(value.get())) return operation({value.get()}, constant_text(callable) + "($)");
     if (!is_value(value.get()) || !PyNumber_Check(value.get())) return {};
     return c.calls.call_native([&] { return PyObject_CallOneArg(callable, value.get()); });
   }
   static constinit Imported dtype("numpy", "dtype");
-  if (callable == dtype.get() && args.values.size() == 1 && !args.kwnames && !constant_text(args.values[0]).empty()) {
-    return c.calls.call_native([&] { return PyObject_CallOneArg(callable, args.values[0]); });
+  if (callable == dtype.get() && given.values.size() == 1 && !given.kwnames &&
+      !constant_text(given.values[0]).empty()) {
+    return c.calls.call_native([&] { return PyObject_CallOneArg(callable, given.values[0]); });
   }
   const auto found = numpy_rows().find(callable);
-  if (found == numpy_rows().end()) return {};
-  const NumpyRow& row = found->second;
+  std::string name;
+  CallArgs rest;
+  std::optional<NumpyRow> of_method;
+  if (found == numpy_rows().end()) {
+    of_method = row_of_ufunc_method(callable, given, rest, name);
+    if (!of_method) return {};
+  }
+  const NumpyRow& row = of_method ? *of_method : found->second;
+  const CallArgs& args = of_method ? rest : given;
   // Of numbers a ufunc gives a number, now; and methods of other receivers are errors.
   const bool on_arrays = std::ranges::any_of(args.values, [](PyObject* value) { return holds_array(value); });
   if (row.kind == NumpyKind::Ufunc && (!on_arrays || args.positional() != static_cast<size_t>(row.arrays))) return {};

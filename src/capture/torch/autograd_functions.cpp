@@ -200,6 +200,21 @@ bool TensorMap::add_again(size_t first) {
 
 /// The joint graph runs the backward when the segment ends. Then it is too late for much that interpreting it may ask
 /// for.
+std::string Gradients::rehearse(const std::vector<at::Tensor>& results) {
+  for (;;) {
+    const size_t known = c.graph.values.size(), symbols = c.symbols.assumed.symbols.size();
+    const auto is_new = [&](const auto& input) { return static_cast<size_t>(input.first) >= known; };
+    bool alone = true;
+    const std::string why = interpret_backwards([&] { alone = autograd::rehearse(*c.session, c.graph, results); });
+    if (!why.empty()) return why;
+    if (!alone) return "it finds sizes or numbers in data";
+    if (std::ranges::none_of(c.tensors.inputs, is_new)) return {};
+    if (c.symbols.assumed.symbols.size() != symbols)
+      return "it reads tensors that it did not save and whose sizes change";
+    if (!c.tensors.add_again(known)) return "it reads arrays";
+  }
+}
+
 void Gradients::rehearse_backward(PyObject* function, PyObject* result) {
   if (!why_opaque(function).empty()) return;
   torch::autograd::variable_list results;
@@ -225,19 +240,7 @@ void Gradients::rehearse_backward(PyObject* function, PyObject* result) {
     return checked(PyDict_Copy(own.get()));
   };
   const Ref before = attributes();
-  std::string why;
-  for (;;) {
-    const size_t known = c.graph.values.size(), symbols = c.symbols.assumed.symbols.size();
-    const auto is_new = [&](const auto& input) { return static_cast<size_t>(input.first) >= known; };
-    bool alone = true;
-    why = interpret_backwards([&] { alone = autograd::rehearse(*c.session, c.graph, results); });
-    if (why.empty() && !alone) why = "it finds sizes or numbers in data";
-    if (!why.empty() || std::ranges::none_of(c.tensors.inputs, is_new)) break;
-    if (c.symbols.assumed.symbols.size() != symbols)
-      why = "it reads tensors that it did not save and whose sizes change";
-    if (!c.tensors.add_again(known)) why = "it reads arrays";
-    if (!why.empty()) break;
-  }
+  std::string why = rehearse(results);
   const Ref after = attributes();
   const auto same = [&] {
     if (PyDict_GET_SIZE(before.get()) != PyDict_GET_SIZE(after.get())) return false;

@@ -121,8 +121,6 @@ Ref constant_argument(Capture& capture, PyObject* object) {
   return items ? checked(PySequence_List(items.get())) : Ref();
 }
 
-Ref constant_function(Capture& capture, PyObject* function);
-
 /// functools.partial, made in the segment, of a function and arguments that are constants.
 Ref constant_partial(Capture& capture, PyObject* partial) {
   const auto part = [&](const char* name) { return checked(PyObject_GetAttrString(partial, name)); };
@@ -147,7 +145,8 @@ Ref constant_partial(Capture& capture, PyObject* partial) {
   return checked(PyObject_Call(reinterpret_cast<PyObject*>(Py_TYPE(partial)), values.get(), named.get()));
 }
 
-/// A function that calls the same and is a constant of the graph. Null: it closes over what the segment has made.
+}  // namespace
+
 Ref constant_function(Capture& capture, PyObject* function) {
   if (std::string_view(Py_TYPE(function)->tp_name) == "functools.partial" && !capture.world.is_outside(function)) {
     return constant_partial(capture, function);
@@ -176,6 +175,8 @@ Ref constant_function(Capture& capture, PyObject* function) {
   if (PyFunction_SetClosure(copy.get(), cells.get()) < 0) throw PythonError{};
   return copy;
 }
+
+namespace {
 
 /// Of the operators of the graph from `first` on, those whose results the checkpoint's policy saves; no marks where it
 /// has none. Nothing: it can't be asked, because `contexts` gives other contexts than those of PyTorch's policies, or

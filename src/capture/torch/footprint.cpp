@@ -6,6 +6,7 @@
 #include "capture/calls/deferred.h"
 #include "capture/numbers/numbers.h"
 #include "capture/torch/gradients.h"
+#include "capture/torch/torch_calls.h"
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
 #include "graph/aliases.h"
@@ -82,12 +83,16 @@ Footprint::Footprint(const Capture& capture)
       writes(capture.overlays.writes),
       deferred(capture.deferred.calls.size()),
       cleared(capture.gradients.cleared_grads.size()),
+      hooks(capture.gradients.hooks.size()),
+      switched(capture.torch.switches.sets),
       draws(drawn(capture)) {}
 
 std::string Footprint::change(const Capture& capture, const Snapshot& before) const {
   if (capture.overlays.writes != writes) return "it changes an object from outside";
   if (std::string change = before.change(); !change.empty()) return change;
   if (capture.deferred.calls.size() != deferred) return "it makes a call that is put off to the end";
+  if (capture.gradients.hooks.size() != hooks) return "it registers a hook on a gradient";
+  if (capture.torch.switches.sets != switched) return "it sets a switch of the process";
   if (drawn(capture) != draws) return "it draws a number from Python's generator";
   if (capture.gradients.cleared_grads.size() != cleared) return "it sets the gradient of a tensor";
   const graph::Graph& graph = capture.graph;

@@ -42,6 +42,8 @@ struct Footprint {
   size_t torch_nodes, symbols;
   int64_t writes;
   size_t deferred, cleared;
+  size_t hooks;
+  int switched;
   int64_t draws;
 };
 

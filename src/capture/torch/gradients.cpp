@@ -137,7 +137,8 @@ std::optional<autograd::JointTrace> Gradients::run_backward(std::string* no_join
   const auto run = [&] {
     joint = autograd::JointTrace::run(*c.session, c.graph, *std::move(results), leaves, leaf_edges, why_not, no_joint);
   };
-  if (rehearsed_.empty() && classes_.empty()) {  // else code of the program runs as well
+  const auto is_about_hooks = [&] { return !joint && no_joint->starts_with("a hook on a gradient"); };
+  if (rehearsed_.empty() && classes_.empty() && hooks.empty()) {  // else code of the program runs as well
     const bool before = c.session->set_in_general(true);
     run();
     c.session->set_in_general(before);
@@ -147,7 +148,11 @@ std::optional<autograd::JointTrace> Gradients::run_backward(std::string* no_join
   std::string why = interpret_backwards(run);
   if (c.tensors.inputs.size() != known) why = "it reads other tensors at the segment's end";
   if (!why.empty() && !classes_.empty()) retry_without_classes(why);
-  if (!why.empty()) retry_without(autograd::function_of(*rehearsed_.begin()), std::move(why));
+  if (why.empty() && !hooks.empty() && is_about_hooks()) retry_without(hooks.front().get(), *no_joint);
+  if (!why.empty()) {
+    retry_without(rehearsed_.empty() ? hooks.front().get() : autograd::function_of(*rehearsed_.begin()),
+                  std::move(why));
+  }
   return joint;
 }
 

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "graph/graph.h"
 #include "python/abi/frame.h"
@@ -35,6 +36,8 @@ class Gradients {
   Ref apply_autograd_function(const CallArgs& args);
   bool is_operator_backward(Frame* real) const;
   Ref checkpoint(const CallArgs& args);
+  /// Tensor.register_hook. Null: a side exit. (tensor_hooks.cpp)
+  Ref register_hook(const CallArgs& args);
   /// Gradients are needed beside this tensor, whose class says what operators do. Where they can't be: a side exit.
   void pass_class(PyObject* tensor);
   bool has_passed(PyObject* type) const;
@@ -42,6 +45,7 @@ class Gradients {
   [[noreturn]] void retry_without_classes(const std::string& why);
 
   std::set<graph::ValueId> cleared_grads;  // inputs whose gradients the segment sets to None
+  std::vector<Ref> hooks;                  // that were registered, as they are known in later captures
 
  private:
   std::optional<autograd::JointTrace> run_backward(std::string* no_joint);
@@ -52,6 +56,8 @@ class Gradients {
   std::string why_opaque(PyObject* function) const;
   /// Interprets the backward of a custom function's call, for its guards. Throws Retry where it can't be.
   void rehearse_backward(PyObject* function, PyObject* result);
+  /// Runs the backward of what made `results`, as often as it asks for new inputs. Why that failed; empty: it did not.
+  std::string rehearse(const std::vector<at::Tensor>& results);
   /// Runs autograd's engine, by which backwards are interpreted. Why that failed; empty: it did not. Throws Retry.
   std::string interpret_backwards(const std::function<void()>& run);
   [[noreturn]] void retry_without(PyObject* function, std::string why);

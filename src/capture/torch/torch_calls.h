@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "capture/torch/switches.h"
 #include "graph/graph.h"
 #include "python/ref.h"
 
@@ -24,7 +25,7 @@ struct RedispatchedCall;
 
 class TorchCalls {
  public:
-  explicit TorchCalls(Capture& capture) : c(capture) {}
+  explicit TorchCalls(Capture& capture) : switches(capture), c(capture) {}
   TorchCalls(const TorchCalls&) = delete;
 
   /// Runs a torch call (or any C code that may run torch operators) and records it at the torch level if it did, or
@@ -51,6 +52,7 @@ class TorchCalls {
   void name_result(PyObject* value, PyObject* variable);
 
   bool makes_generators = false;
+  Switches switches;
   std::vector<std::shared_ptr<graph::Region>> regions;  // of the graph's operators, until it is finished
   int32_t region_calls = 0;                             // operators with regions so far
   int32_t last_guarded = -1;                            // the last node of the graph that is_guarded() was true for

@@ -23,8 +23,12 @@ bool Attributes::write_of_class(PyObject* owner, PyObject* name, PyObject* value
   return true;
 }
 
-bool Attributes::write_of_module(PyObject* owner, PyObject* name, PyObject* value, PyObject*) {
-  if (Py_TYPE(owner) != &PyModule_Type) c.side_exit(BreakReason::Mutation, "an attribute of a module is set");
+bool Attributes::write_of_module(PyObject* owner, PyObject* name, PyObject* value, PyObject* setter) {
+  if (Py_TYPE(owner) != &PyModule_Type) {  // torch.backends.cudnn: its class has descriptors
+    PyObject* descriptor = type_lookup(Py_TYPE(owner), name);
+    if ((setter && PyFunction_Check(setter)) || (descriptor && Py_TYPE(descriptor)->tp_descr_set)) return false;
+    c.side_exit(BreakReason::Mutation, "an attribute of a module is set");
+  }
   PyObject* dict = PyModule_GetDict(owner);
   c.world.wrap(dict, c.sources.constant(dict));
   if (!value && !c.overlays.dict_lookup(dict, name)) {

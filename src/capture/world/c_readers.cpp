@@ -13,6 +13,7 @@
 #include "capture/numbers/strings.h"
 #include "capture/world/containers.h"
 #include "capture/world/world.h"
+#include "guards/objects.h"
 #include "python/abi/types.h"
 
 namespace magneto::capture {
@@ -109,6 +110,8 @@ void Containers::refuse_opaque(PyObject* object, int depth) {
       refuse_opaque(key, depth - 1);
       refuse_opaque(value, depth - 1);
     }
+  } else if (Py_TYPE(object) == guards::deque_type()) {
+    refuse_opaque(checked(PySequence_List(object)).get(), depth);
   } else if (PySlice_Check(object)) {
     const auto* slice = reinterpret_cast<PySliceObject*>(object);
     for (PyObject* part : {slice->start, slice->stop, slice->step}) refuse_opaque(part, depth - 1);

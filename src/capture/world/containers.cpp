@@ -13,6 +13,7 @@
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
 #include "guards/constants.h"
+#include "guards/objects.h"
 #include "python/abi/dicts.h"
 #include "python/abi/sets.h"
 #include "python/abi/types.h"
@@ -140,6 +141,9 @@ bool Containers::holds_changed(PyObject* value, int depth) {
     while (PyDict_Next(seen.get(), &position, &key, &item)) {
       if (changed(item)) return true;
     }
+  } else if (Py_TYPE(seen.get()) == guards::deque_type()) {
+    const Ref items = checked(PySequence_List(seen.get()));
+    return holds_changed(items.get(), depth + 1);
   }
   return false;
 }
@@ -238,6 +242,20 @@ Ref Containers::stand_in_of_set(PyObject* original, const Source* source) {
   return clone_set(original);
 }
 
+Ref Containers::stand_in_of_deque(PyObject* original, const Source* source) {
+  PyTypeObject* type = Py_TYPE(original);
+  const Py_ssize_t size = PyObject_Size(original);
+  c.numbers.guard_length(source, type, size);
+  const Ref limit = checked(PyObject_GetAttrString(original, "maxlen"));
+  c.guards.equals(c.sources.deque_limit(source), limit.get());
+  const Ref items = checked(PyList_New(0));
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    const Ref item = c.world.wrap(checked(PySequence_GetItem(original, i)).get(), c.sources.deque_item(source, i));
+    if (PyList_Append(items.get(), item.get()) < 0) throw PythonError{};
+  }
+  return checked(PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(type), items.get(), limit.get(), nullptr));
+}
+
 Ref Containers::make_shadow(PyObject* original, const Source* source) {
   const InContainer scope(c.containers);
   PyTypeObject* type = Py_TYPE(original);
@@ -250,7 +268,7 @@ Ref Containers::make_shadow(PyObject* original, const Source* source) {
   } else if (PyAnySet_CheckExact(original)) {
     shadow = stand_in_of_set(original, source);
   } else {
-    c.side_exit(BreakReason::OpaqueObject, source->name() + " is a " + type->tp_name);
+    shadow = stand_in_of_deque(original, source);
   }
   shadows[original] = {Ref::borrow(original), shadow, dirty};
   shadow_original[shadow.get()] = original;
@@ -290,6 +308,12 @@ void replace_items(PyObject* container, const Replacement& replacement) {
       PySequence_Fast_ITEMS(container)[i] = other.release();
       Py_DECREF(item);
     }
+  } else if (Py_TYPE(container) == guards::deque_type()) {
+    for (Py_ssize_t i = 0; i < PyObject_Size(container); ++i) {
+      const Ref item = checked(PySequence_GetItem(container, i));
+      const Ref other = replacement(item.get());
+      if (other.get() != item.get() && PySequence_SetItem(container, i, other.get()) < 0) throw PythonError{};
+    }
   } else if (PyDict_CheckExact(container)) {
     PyObject *key, *item;
     Py_ssize_t position = 0;
@@ -309,7 +333,8 @@ constexpr const char* kTooDeep = "a container that may hold itself is read";
 Ref Containers::resolve_deep(PyObject* object, int depth) {
   if (depth > kDeepest) c.side_exit(BreakReason::OpaqueObject, kTooDeep);
   Ref top = resolve(object);
-  if (PyTuple_CheckExact(top.get()) || PyList_CheckExact(top.get()) || PyDict_CheckExact(top.get())) {
+  if (PyTuple_CheckExact(top.get()) || PyList_CheckExact(top.get()) || PyDict_CheckExact(top.get()) ||
+      Py_TYPE(top.get()) == guards::deque_type()) {
     replace_items(top.get(), [&](PyObject* item) {
       return is_builtin_container(item) ? resolve_deep(item, depth + 1) : Ref::borrow(item);
     });
@@ -366,6 +391,9 @@ Ref Containers::readable(PyObject* argument, int depth) {
   }
   if (!is_builtin_container(argument)) return Ref::borrow(argument);
   Ref top = resolve_deep(argument, depth);
+  if (Py_TYPE(top.get()) == guards::deque_type()) {
+    replace_items(top.get(), [&](PyObject* item) { return c.numbers.known(item); });
+  }
   if (!holds_derived_sequence(c, top.get())) return top;
   Ref copy = copy_of(top.get());  // the program goes on with the items that it has
   read_items(copy);

@@ -70,6 +70,7 @@ class Containers {
   Ref stand_in_of_sequence(PyObject* original, const guards::Source* source);
   Ref stand_in_of_dict(PyObject* original, const guards::Source* source);
   Ref stand_in_of_set(PyObject* original, const guards::Source* source);
+  Ref stand_in_of_deque(PyObject* original, const guards::Source* source);
   /// A dict's key or a set's item, which the guard on the container pins: what is read of it is read as of a constant.
   Ref wrap_member(PyObject* item);
   const std::vector<Ref>* find_tail(PyObject* list) const;

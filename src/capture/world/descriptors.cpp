@@ -7,11 +7,13 @@
 #include <optional>
 
 #include "capture/calls/calls.h"
+#include "capture/calls/deferred.h"
 #include "capture/capture.h"
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
+#include "guards/objects.h"
 #include "python/abi/private.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
@@ -233,6 +235,12 @@ std::optional<Ref> Attributes::read_method_text(const Field& field) {
 }
 
 std::optional<Ref> Attributes::refuse_hidden(const Field& field) {
+  if (field.source && field.type() == guards::deque_type() && field.name == MAGNETO_STR("maxlen")) {
+    return c.world.wrap(checked(field.get()).get(), c.sources.deque_limit(field.source));
+  }
+  if (c.deferred.contexts.has_made(field.owner) && field.name == MAGNETO_STR("old_value")) {
+    c.side_exit(BreakReason::OpaqueObject, "the token of a context variable is asked for the value before");
+  }
   if (field.source && (!field.is_of_constant() || c.world.is_opaque(field.owner)) &&
       !holds_guarded_state(field.owner, field.descriptor)) {
     c.side_exit(BreakReason::OpaqueObject,

@@ -43,6 +43,7 @@ bool is_constant_type(PyTypeObject* type) {
         {"torch._ops", {"OpOverload", "OpOverloadPacket"}},
         {"torch.jit", {"ScriptFunction"}},
         {"re", {"Pattern"}},
+        {"contextvars", {"ContextVar"}},
         {"types", {"GenericAlias", "UnionType"}},
     };
     const auto add = [set](const char* module_name, const std::vector<const char*>& type_names) {
@@ -57,6 +58,12 @@ bool is_constant_type(PyTypeObject* type) {
     return set;
   });
   return types->count(type) != 0;
+}
+
+/// An enum of C++ code: its members are one object each, but for those that are made of their numbers.
+bool is_enum_of_cpp(PyTypeObject* type) {
+  return Py_TYPE(type) != &PyType_Type && std::strcmp(Py_TYPE(type)->tp_name, "pybind11_type") == 0 &&
+         PyDict_GetItemString(type_dict(type), "__entries");
 }
 
 PyObject* enum_type() {
@@ -133,7 +140,7 @@ bool is_identity_constant(PyObject* object) {
   if (name == "numpy.ufunc" || name == "numpy._ArrayFunctionDispatcher") return true;
   if (name.starts_with("numpy.dtypes.") || name.starts_with("numpy.dtype[")) return true;
   if (PyType_Check(object) || PyModule_Check(object) || is_constant_type(type)) return true;
-  return PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(enum_type()));
+  return PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(enum_type())) || is_enum_of_cpp(type);
 }
 
 bool is_builtin_container(PyObject* object) {
