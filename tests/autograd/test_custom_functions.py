@@ -161,6 +161,13 @@ class Prints(torch.autograd.Function):
 class Data(Prints):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        factor = 2 if gradient.sum() > 0 else 3
+        return gradient * factor
+
+
+class Chooses(Prints):
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
         return gradient * 2 if gradient.sum() > 0 else gradient * 3
 
 
@@ -294,6 +301,14 @@ def test_as_in_eager(name: str) -> None:
             check(program, compiled)
     (reason,) = magneto.stats()["no_joint"]
     assert "a custom autograd.Function" in reason and why in reason
+
+
+def test_a_backward_that_chooses_is_compiled() -> None:
+    def program(x: Tensor, weight: Tensor) -> Tensor:
+        return Chooses.apply(x * weight) + weight
+
+    check(program, magneto.compile(program, fullgraph=True))
+    assert not magneto.stats()["no_joint"]
 
 
 def test_what_a_backward_reads_is_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
