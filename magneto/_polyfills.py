@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copyreg
+import inspect
 import sys
+import types
 import warnings
 from typing import Any
 
@@ -11,9 +13,15 @@ import torch
 import torch.utils._pytree as pytree
 import torch.utils.checkpoint as checkpoints
 from torch.distributions import constraints
+from torch.fx import operator_schemas
+from torch.nested._internal import nested_tensor
 from torch.overrides import get_default_nowrap_functions
 
 convert: Any = torch._tensor._convert
+jagged_view: Any = nested_tensor.nested_view_from_values_offsets_lengths
+signatures_of: Any = operator_schemas.get_signature_for_torch_op
+normalized: Any = operator_schemas._args_kwargs_to_normalized_args_kwargs
+math_is_enabled: Any = torch.backends.cuda.math_sdp_enabled
 
 # Operators that no policy is asked of.
 NEVER_KEPT = tuple(getattr(checkpoints, "SAC_IGNORED_OPS", ()))
@@ -150,6 +158,82 @@ def foreach_of_numbers(name: str, tensors: Any, *lists: Any) -> Any:
         named = {"value": operands.pop()} if single.startswith(("addcdiv", "addcmul")) else {}
         results.append(getattr(tensor, single)(*operands, **named))
     return None if name.endswith("_") else tuple(results)
+
+
+def is_plain_jagged(tensor: Any) -> bool:
+    """Of heads, as attention in PyTorch's own way takes it on a CPU."""
+    if not isinstance(tensor, nested_tensor.NestedTensor) or tensor.dim() != 4 or tensor._ragged_idx != 2:
+        return False
+    plain = tensor.is_cpu and tensor._lengths is None and tensor.dtype == torch.float32
+    return plain and tensor.transpose(1, 2).is_contiguous()
+
+
+def jagged_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: Any = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Of jagged tensors, an item after the other, which is what PyTorch does on a CPU by tensors of another layout."""
+    other = attn_mask is not None or dropout_p != 0.0 or is_causal or enable_gqa
+    other = other or torch.is_autocast_enabled("cpu") or not math_is_enabled()
+    if other or not (is_plain_jagged(query) and is_plain_jagged(key) and is_plain_jagged(value)):
+        name = "torch.nested._internal.sdpa.jagged_scaled_dot_product_attention"
+        return as_written(name, query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    lengths = query._offsets.diff().tolist()
+    key_lengths = lengths if key._offsets is query._offsets else key._offsets.diff().tolist()
+    value_lengths = key_lengths if value._offsets is key._offsets else value._offsets.diff().tolist()
+    items = zip(
+        query.transpose(1, 2).values().split(lengths),
+        key.transpose(1, 2).values().split(key_lengths),
+        value.transpose(1, 2).values().split(value_lengths),
+        strict=True,
+    )
+    results = []
+    for item in items:
+        q, k, v = (each.transpose(0, 1) for each in item)
+        result = torch._scaled_dot_product_attention_math(q, k, v, scale=scale)[0]
+        results.append(result.transpose(0, 1))
+    return jagged_view(
+        torch.cat(results),
+        query._offsets,
+        None,
+        min_seqlen=query._maybe_min_seqlen,
+        max_seqlen=query._maybe_max_seqlen,
+    ).transpose(1, 2)
+
+
+def normalize_function(
+    target: Any,
+    args: Any,
+    kwargs: Any = None,
+    arg_types: Any = None,
+    kwarg_types: Any = None,
+    normalize_to_only_use_kwargs: bool = False,
+) -> Any:
+    """torch.fx's, without a look into a weak dictionary for a function that can't be there."""
+    given = {} if kwargs is None else kwargs
+    if isinstance(target, torch._ops.OpOverload):
+        signature = signatures_of(target)[0]
+    elif isinstance(target, types.FunctionType) and target.__qualname__ != "boolean_dispatch.<locals>.fn":
+        signature = inspect.signature(target)
+    else:
+        name = "torch.fx.operator_schemas.normalize_function"
+        return as_written(name, target, args, kwargs, arg_types, kwarg_types, normalize_to_only_use_kwargs)
+    return normalized(signature, args, given, normalize_to_only_use_kwargs)
+
+
+def enter_inference_mode(self: Any) -> None:
+    """torch.inference_mode.__enter__. Where the mode is off and stays off, what it does is to enable gradients."""
+    if self.mode or torch.is_inference_mode_enabled():
+        self._inference_mode_context = torch._C._InferenceMode(self.mode)
+    else:
+        self._inference_mode_context = torch.enable_grad()
+    self._inference_mode_context.__enter__()
 
 
 def gives_plain_result(function: Any) -> bool:

@@ -250,6 +250,7 @@ Capture::~Capture() {
   for (PyObject*& slot : frames.root.storage) Py_CLEAR(slot);
   tensors.fake_of.clear();
   tensors.of_classes.clear();
+  tensors.nested_ints.clear();
   containers.shadows.clear();
   containers.tails.clear();
   tensors.number_inputs.clear();

@@ -50,6 +50,8 @@ at::Tensor symfloat_holder(PyObject* object);
 /// Stands for a number that the capture goes on without knowing, or for a text (numbers.cpp).
 bool is_unknown_number(PyObject* object);
 bool is_symbolic_string(PyObject* object);
+/// Stands for a tensor's storage. (handlers_tensors.cpp)
+bool is_storage(PyObject* object);
 Ref make_symbolic_string();
 /// The value that such a number has in this run, for questions about its type; of all else the object itself. Borrowed.
 PyObject* number_now(PyObject* object);

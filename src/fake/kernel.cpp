@@ -319,20 +319,36 @@ void capture(Session& session, const c10::OperatorHandle& op, const OperatorFact
 
 thread_local ClassDispatchScope* class_dispatch = nullptr;
 
+/// What PyTorch would take the operator apart with, above the class; Undefined: it is handed over as it is.
+c10::DispatchKey decomposition_key(const c10::OperatorHandle& op, bool nested) {
+  using Key = c10::DispatchKey;
+  const auto has = [&](Key key) { return op.hasKernelForDispatchKey(key); };
+  if (nested && (has(Key::NestedTensorCPU) || has(Key::CompositeExplicitAutograd))) return Key::Undefined;
+  if (nested && has(Key::CompositeImplicitAutogradNestedTensor)) return Key::CompositeImplicitAutogradNestedTensor;
+  return facts_of(op).composite ? Key::CompositeImplicitAutograd : Key::Undefined;
+}
+
 /// As PyTorch comes to a class's __torch_dispatch__. False: no tensor has one.
 bool call_class(const c10::OperatorHandle& op, Stack* stack) {
   if (!class_dispatch) return false;
-  const auto args = torch::jit::last(*stack, op.schema().arguments().size());
-  const auto is_of_class = [](const at::Tensor& tensor) { return tensor.defined() && has_class_dispatch(tensor); };
-  const bool found = std::ranges::any_of(args, [&](const c10::IValue& arg) {
-    if (arg.isTensor()) return is_of_class(arg.toTensor());
-    if (!arg.isTensorList() && !arg.isOptionalTensorList()) return false;
-    return std::ranges::any_of(
-        arg.toListRef(), [&](const c10::IValue& item) { return item.isTensor() && is_of_class(item.toTensor()); });
-  });
+  bool found = false, nested = false;
+  const auto look = [&](const at::Tensor& tensor) {
+    if (!tensor.defined()) return;
+    found |= has_class_dispatch(tensor);
+    nested |= tensor.key_set().has(c10::DispatchKey::NestedTensor);
+  };
+  for (const c10::IValue& arg : torch::jit::last(*stack, op.schema().arguments().size())) {
+    if (arg.isTensor()) look(arg.toTensor());
+    if (!arg.isTensorList() && !arg.isOptionalTensorList()) continue;
+    for (const c10::IValue& item : arg.toListRef()) {
+      if (item.isTensor()) look(item.toTensor());
+    }
+  }
   if (!found) return false;
-  if (facts_of(op).composite && !class_dispatch->below && !c10::InferenceMode::is_enabled()) {
-    op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd, *stack);
+  const bool apart = !class_dispatch->below && !c10::InferenceMode::is_enabled();
+  const c10::DispatchKey key = apart ? decomposition_key(op, nested) : c10::DispatchKey::Undefined;
+  if (key != c10::DispatchKey::Undefined) {
+    op.callBoxedForDispatchKey(key, *stack);
   } else {
     class_dispatch->dispatch(op, stack);
   }

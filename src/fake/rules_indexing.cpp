@@ -269,6 +269,31 @@ bool usual(Call& call) {
   return rule(call);
 }
 
+/// The items of a batch, which lie one behind the other in `values`, each filled up to the length of the longest.
+template <class C>
+bool padded_of_jagged(C& call) {
+  const at::Tensor& values = call.tensor(0);
+  const std::vector<at::Tensor> offsets = call.tensors(1);
+  const Sizes<C> longest = sizes_argument(call, 2);
+  if (offsets.size() != 1 || offsets[0].dim() != 1 || longest.size() != 1 || values.dim() == 0) return false;
+  Sizes<C> sizes = sizes_of<C>(values);
+  sizes[0] = longest[0];
+  sizes.insert(sizes.begin(), size_of<C>(offsets[0], 0) - 1);
+  return add(call, sizes, values.scalar_type(), values.device());
+}
+
+/// The way back. How long the items are together, only the data says, unless it is given.
+template <class C>
+bool jagged_of_padded(C& call) {
+  const at::Tensor& padded = call.tensor(0);
+  const std::vector<at::Tensor> offsets = call.tensors(1);
+  if (call.is_none(2) || offsets.size() != 1 || offsets[0].dim() != 1 || padded.dim() < 2) return false;
+  Sizes<C> sizes = sizes_of<C>(padded);
+  sizes.erase(sizes.begin());
+  sizes[0] = size_argument(call, 2);
+  return add(call, sizes, padded.scalar_type(), padded.device());
+}
+
 template <class C>
 bool stack(C& call) {
   const std::vector<at::Tensor> tensors = call.tensors(0);

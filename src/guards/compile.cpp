@@ -395,6 +395,7 @@ class Compiler {
     key.insert(key.end(), guard.strides.begin(), guard.strides.end());
     key.insert(key.end(), guard.free_sizes.begin(), guard.free_sizes.end());
     key.insert(key.end(), guard.free_strides.begin(), guard.free_strides.end());
+    key.push_back(guard.nested);
     const TensorCheck*& known = tensor_checks_[key];
     if (!known) known = program_.tensors.add(guard);
     return known;

@@ -26,7 +26,7 @@ bool same_tensor(const std::optional<TensorGuard>& a, const std::optional<Tensor
   if (!a || !b) return !a && !b;
   return a->type == b->type && a->dtype == b->dtype && a->device == b->device && a->dispatch_keys == b->dispatch_keys &&
          a->requires_grad == b->requires_grad && a->sizes == b->sizes && a->strides == b->strides &&
-         a->free_sizes == b->free_sizes && a->free_strides == b->free_strides;
+         a->free_sizes == b->free_sizes && a->free_strides == b->free_strides && a->nested == b->nested;
 }
 
 }  // namespace

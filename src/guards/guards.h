@@ -65,6 +65,8 @@ struct TensorGuard {
   std::vector<int64_t> strides;
   /// By dimension: the size is checked elsewhere, and the stride; empty: all here.
   std::vector<bool> free_sizes = {}, free_strides = {};
+  /// Sizes differ from item to item where they are free.
+  bool nested = false;
 };
 
 /// Checks that hang on sources. Adding the same check twice keeps one.

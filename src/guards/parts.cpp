@@ -125,7 +125,7 @@ const TensorCheck* TensorChecks::add(const TensorGuard& guard) {
   append(guard.sizes, guard.free_sizes);
   append(guard.strides, guard.free_strides);
   checks_.push_back({guard.type, guard.dispatch_keys, start, static_cast<int32_t>(guard.sizes.size()), guard.dtype,
-                     guard.requires_grad, guard.device, !guard.free_sizes.empty()});
+                     guard.requires_grad, guard.device, !guard.free_sizes.empty(), guard.nested});
   return &checks_.back();
 }
 

@@ -63,9 +63,26 @@ bool is_tensor(PyObject* object) {
 TensorGuard read_tensor(PyObject* object) {
   if (!is_tensor(object)) throw std::invalid_argument("a tensor guard needs a tensor");
   const c10::TensorImpl& impl = *tensor_of(object).unsafeGetTensorImpl();
+  if (impl.has_symbolic_sizes_strides()) {
+    const c10::SymIntArrayRef sizes = impl.sym_sizes_default();
+    TensorGuard guard{Py_TYPE(object),
+                      impl.dtype().toScalarType(),
+                      impl.device(),
+                      impl.key_set().raw_repr(),
+                      impl.requires_grad(),
+                      {},
+                      {}};
+    guard.nested = true;
+    for (const c10::SymInt& size : sizes) {
+      guard.free_sizes.push_back(size.is_heap_allocated());
+      guard.sizes.push_back(size.is_heap_allocated() ? 0 : size.as_int_unchecked());
+    }
+    guard.strides.assign(sizes.size(), 0);
+    guard.free_strides.assign(sizes.size(), true);
+    return guard;
+  }
   if (!Policy::plain(impl)) {
-    throw std::invalid_argument(
-        "a tensor whose sizes or strides are symbolic or computed by its class can't be guarded");
+    throw std::invalid_argument("a tensor whose sizes or strides are computed by its class can't be guarded");
   }
   return {Py_TYPE(object),      impl.dtype().toScalarType(), impl.device(),       impl.key_set().raw_repr(),
           impl.requires_grad(), impl.sizes().vec(),          impl.strides().vec()};
@@ -87,9 +104,26 @@ bool same_but_free(c10::IntArrayRef numbers, const int64_t* expected) {
   return true;
 }
 
+/// Past the class, which would be Python code.
+bool matches_nested(const TensorCheck& check, const c10::TensorImpl& impl) {
+  if (impl.key_set().raw_repr() != check.dispatch_keys || !impl.has_symbolic_sizes_strides() ||
+      impl.dtype().toScalarType() != check.dtype || impl.device() != check.device) {
+    return false;
+  }
+  const c10::SymIntArrayRef sizes = impl.sym_sizes_default();
+  if (static_cast<int32_t>(sizes.size()) != check.rank || requires_grad(impl) != check.requires_grad) return false;
+  for (int32_t i = 0; i < check.rank; ++i) {
+    const int64_t expected = check.sizes_and_strides[i];
+    const bool symbolic = sizes[i].is_heap_allocated();
+    if (symbolic != (expected == kFree) || (!symbolic && sizes[i].as_int_unchecked() != expected)) return false;
+  }
+  return true;
+}
+
 inline bool matches(const TensorCheck& check, PyObject* object) {
   if (Py_TYPE(object) != check.type) return false;
   const c10::TensorImpl& impl = *tensor_of(object).unsafeGetTensorImpl();
+  if (check.nested) return matches_nested(check, impl);
   if (impl.key_set().raw_repr() != check.dispatch_keys || !Policy::plain(impl) ||
       impl.dtype().toScalarType() != check.dtype || impl.device() != check.device) {
     return false;
@@ -236,6 +270,25 @@ bool TensorLook::same_as(const TensorLook& other) const {
          std::memcmp(bytes, other.bytes, kBytes) == 0 && std::memcmp(mask, other.mask, kBytes) == 0;
 }
 
+namespace {
+
+std::vector<int64_t> numbers_of(c10::SymIntArrayRef sizes) {
+  std::vector<int64_t> numbers;
+  for (const c10::SymInt& size : sizes) numbers.push_back(size.is_heap_allocated() ? kFree : size.as_int_unchecked());
+  return numbers;
+}
+
+/// "[3, *, 8]".
+std::string nested_text(c10::IntArrayRef sizes) {
+  std::string text = "[";
+  for (const int64_t size : sizes) {
+    text += (text.size() > 1 ? ", " : "") + (size == kFree ? std::string("*") : std::to_string(size));
+  }
+  return text + "]";
+}
+
+}  // namespace
+
 std::string tensor_mismatch(const TensorCheck& check, PyObject* object, const std::string& name) {
   std::ostringstream out;
   if (Py_TYPE(object) != check.type) {
@@ -249,8 +302,8 @@ std::string tensor_mismatch(const TensorCheck& check, PyObject* object, const st
     out << "dispatch key set mismatch. expected "
         << c10::toString(c10::DispatchKeySet(c10::DispatchKeySet::RAW, check.dispatch_keys)) << ", actual "
         << c10::toString(impl.key_set());
-  } else if (!Policy::plain(impl)) {
-    out << "has symbolic sizes or a class that computes them";
+  } else if (check.nested ? !impl.has_symbolic_sizes_strides() : !Policy::plain(impl)) {
+    out << (check.nested ? "has no nested sizes" : "has symbolic sizes or a class that computes them");
   } else if (impl.dtype().toScalarType() != check.dtype) {
     out << "dtype mismatch. expected " << c10::toString(check.dtype) << ", actual "
         << c10::toString(impl.dtype().toScalarType());
@@ -258,6 +311,11 @@ std::string tensor_mismatch(const TensorCheck& check, PyObject* object, const st
     out << "device mismatch. expected " << check.device << ", actual " << impl.device();
   } else if (impl.requires_grad() != check.requires_grad) {
     out << "requires_grad mismatch. expected requires_grad=" << check.requires_grad;
+  } else if (check.nested) {
+    if (matches_nested(check, impl)) return "";
+    const c10::SymIntArrayRef sizes = impl.sym_sizes_default();
+    out << "size mismatch. expected " << nested_text({check.sizes_and_strides, static_cast<size_t>(check.rank)})
+        << ", actual " << nested_text(numbers_of(sizes));
   } else if (static_cast<int32_t>(impl.sizes().size()) != check.rank) {
     out << "rank mismatch. expected " << check.rank << ", actual " << impl.sizes().size();
   } else {

@@ -23,6 +23,7 @@ struct TensorCheck {
   bool requires_grad;
   c10::Device device;
   bool has_free;  // some of the sizes and strides are kFree
+  bool nested;    // its class answers for its sizes; where it has nested ints, they are kFree
 };
 
 /// Stands for a size or stride that is checked elsewhere.
@@ -31,8 +32,8 @@ inline constexpr int64_t kFree = INT64_MIN;
 /// The object is a torch.Tensor or an instance of a subclass.
 bool is_tensor(PyObject* object);
 
-/// Reads what a guard compares. Throws std::invalid_argument if the object is no tensor, or one whose sizes or strides
-/// are symbolic or not its own (sparse, nested).
+/// Reads what a guard compares. Throws std::invalid_argument if the object is no tensor, or one whose strides are not
+/// its own (sparse). Of sizes that are symbols nothing is compared, nor of strides beside such.
 TensorGuard read_tensor(PyObject* object);
 
 bool tensor_matches(const TensorCheck& check, PyObject* object);

@@ -20,6 +20,15 @@ c10::SymNodeImpl* innermost_node(c10::SymNodeImpl* node) {
 
 c10::SymInt symint_of_object(PyObject* object) { return pybind11::cast<c10::SymInt>(pybind11::handle(object)); }
 
+PyObject* symint_of(const c10::SymInt& number) {
+  try {
+    return pybind11::cast(number).release().ptr();
+  } catch (pybind11::error_already_set& error) {
+    error.restore();
+    return nullptr;
+  }
+}
+
 c10::SymFloat symfloat_of_object(PyObject* object) { return pybind11::cast<c10::SymFloat>(pybind11::handle(object)); }
 
 }  // namespace magneto

@@ -16,6 +16,8 @@ c10::SymNode node_of_object(PyObject* object);
 c10::SymNodeImpl* innermost_node(c10::SymNodeImpl* node);
 /// The number that a torch.SymInt or an int, a torch.SymFloat or a float, is.
 c10::SymInt symint_of_object(PyObject* object);
+/// As a torch.SymInt or an int. New reference, or null with an exception.
+PyObject* symint_of(const c10::SymInt& number);
 c10::SymFloat symfloat_of_object(PyObject* object);
 
 }  // namespace magneto

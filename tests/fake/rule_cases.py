@@ -777,6 +777,15 @@ CASES = {
     "magneto::select": [
         ((t, dim, torch.tensor(0)), {}) for t in geometries() for dim in range(t.dim()) if t.shape[dim]
     ],
+    "aten::_jagged_to_padded_dense_forward": [
+        ((make(6, 3), [torch.tensor([0, 2, 6])], [4], 0.5), {}),
+        ((make(6, dtype=I), [torch.tensor([0, 2, 6])], [5]), {}),
+        ((make(6, 3, 2, dtype=B), [torch.tensor([0, 6])], [7]), {}),
+    ],
+    "aten::_padded_dense_to_jagged_forward": [
+        ((make(2, 4, 3), [torch.tensor([0, 2, 6])], 6), {}),
+        ((make(1, 7, 3, 2, dtype=H), [torch.tensor([0, 6])], 6), {}),
+    ],
     "aten::take": [
         ((t, i), {})
         for t in geometries()

@@ -210,6 +210,16 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     "aten::index_select": ("a b, i:c", lambda x, i: x.index_select(1, i)),
     "aten::embedding": ("a b, i:c d", lambda x, i: F.embedding(i, x)),
     "aten::gather": ("a b, i:c b", lambda x, i: x.gather(0, i)),
+    "aten::_jagged_to_padded_dense_forward": (
+        "a b, i:c",
+        lambda x, ends: aten._jagged_to_padded_dense_forward(x, [ends * 0], [x.shape[1]], 2.0),
+    ),
+    "aten::_padded_dense_to_jagged_forward": (
+        "a b c",
+        lambda x: aten._padded_dense_to_jagged_forward(
+            x, [torch.arange(x.shape[0] + 1) * x.shape[1]], x.shape[0] * x.shape[1]
+        ),
+    ),
     "aten::take": ("2 3, i:c b", torch.take),
     "aten::scatter.src": ("a b, i:c b, c b", lambda x, i, y: x.scatter(0, i, y)),
     "aten::scatter.value": ("a b, i:c b", lambda x, i: x.scatter(0, i, 2.0)),

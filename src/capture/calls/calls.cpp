@@ -24,6 +24,7 @@
 #include "capture/numbers/symbols.h"
 #include "capture/numpy/numpy_capture.h"
 #include "capture/torch/gradients.h"
+#include "capture/torch/tensor_map.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/torch/transforms.h"
 #include "capture/world/attributes.h"
@@ -56,6 +57,7 @@ enum class Treatment : uint8_t {
   Seed,
   Checkpoint,
   Hook,
+  NestedInt,
   True,
   False,
   None,
@@ -373,12 +375,12 @@ Ref Calls::inline_function(PyObject* function, const CallArgs& args) {
     case Treatment::Hook:
       if (Ref result = c.gradients.register_hook(args)) return result;
       c.side_exit(BreakReason::AutogradCall, "call of " + callable_name(function));
+    case Treatment::NestedInt:
+      return c.tensors.nested_int(function, args);
     case Treatment::Instead:
-      if (const Source* source = c.world.source_of(function)) c.guards.function(source, function);
-      return call_polyfill(decision.instead, args);
     case Treatment::Substitute:
       if (const Source* source = c.world.source_of(function)) c.guards.function(source, function);
-      return inline_function(decision.substitute, args);
+      return decision.instead ? call_polyfill(decision.instead, args) : inline_function(decision.substitute, args);
     case Treatment::Forbidden:
       c.errors.interrupt = forbidden_error(function);
       throw Interrupted{};

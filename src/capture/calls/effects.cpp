@@ -149,11 +149,26 @@ void guard_classes_of(Capture& capture, const Effect& effect, PyObject* function
   }
 }
 
+bool is_of_pybind(PyCFunctionObject* function) {
+  return std::strncmp(Py_TYPE(function->m_self)->tp_name, "pybind11", 8) == 0;
+}
+
+/// Of a method of pybind11, or a getter, which has no name: "module.Class.method". What it is a method of, only its
+/// documentation says, which begins with its signature. Empty: a function.
+std::string pybind_method(PyCFunctionObject* function) {
+  if (!function->m_self || PyModule_Check(function->m_self) || !is_of_pybind(function)) return "";
+  const std::string_view receiver = function->m_module ? "(self: " : "(arg0: ";
+  const std::string_view doc = function->m_ml->ml_doc ? function->m_ml->ml_doc : "";
+  const size_t at = doc.find(receiver);
+  if (at == std::string_view::npos) return "";
+  const std::string_view rest = doc.substr(at + receiver.size());
+  return std::string(rest.substr(0, rest.find_first_of(",)"))) + "." + function->m_ml->ml_name;
+}
+
 bool is_module_function(PyCFunctionObject* function) {
   PyObject* self = function->m_self;
   if (!self || PyModule_Check(self)) return true;
-  return function->m_module && !PyType_Check(self) &&
-         (std::strncmp(Py_TYPE(self)->tp_name, "pybind11", 8) == 0 || PyCapsule_CheckExact(self));
+  return !PyType_Check(self) && (is_of_pybind(function) || (function->m_module && PyCapsule_CheckExact(self)));
 }
 
 /// Calls it with the arguments as they are now. `mutate`: it changes the first one.
@@ -291,6 +306,7 @@ Ref Calls::call_c_function(PyObject* callable, const CallArgs& original_args) {
     PyObject* self = function->m_self;
     if (is_module_function(function)) {
       effect = &effect_of(function->m_ml, [&] {
+        if (std::string method = pybind_method(function); !method.empty()) return method;
         const char* module = function->m_module && PyUnicode_Check(function->m_module)
                                  ? PyUnicode_AsUTF8(function->m_module)
                                  : (self && PyModule_Check(self) ? PyModule_GetName(self) : "");

@@ -16,6 +16,7 @@
 #include "capture/numbers/symbols.h"
 #include "capture/numpy/arrays.h"
 #include "capture/numpy/numpy_capture.h"
+#include "capture/torch/class_tensors.h"
 #include "capture/torch/gradients.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/world/containers.h"
@@ -160,7 +161,8 @@ int32_t Rebuilder::build_tensor(PyObject* value) {
   if (const auto of_class = c.tensors.of_classes.find(value); of_class != c.tensors.of_classes.end()) {
     if (of_class->second.source) return memo_[value] = load(of_class->second.source);
     if (tensor.grad_fn()) c.gradients.retry_without_classes("a tensor of the class is given that has a history");
-    const int32_t made = memo_[value] = emit(PlanOp::Call, {emit(PlanOp::Const, {}, of_class->second.maker.get())});
+    const int32_t args = build(of_class->second.args.get()), kwargs = build(of_class->second.kwargs.get());
+    const int32_t made = memo_[value] = emit(PlanOp::Call, {constant(wrapper_maker()), args, kwargs});
     fill_instance_dict(made, value);
     return made;
   }

@@ -71,6 +71,9 @@ class Rebuilder {
   int32_t build_text(PyObject* value);
   int32_t build_truth(PyObject* value);
   int32_t build_data_float(PyObject* value);
+  int32_t build_of_storage(PyObject* value);
+  bool is_nested_int(PyObject* value);
+  int32_t build_nested_int(PyObject* value);
   bool is_made_size(PyObject* value);
   int32_t build_size(PyObject* value);
   bool is_from_outside(PyObject* value);

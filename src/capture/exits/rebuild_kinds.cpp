@@ -7,10 +7,14 @@
 #include "capture/interpreter/errors.h"
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
+#include "capture/numbers/unknown_number.h"
+#include "capture/torch/nested_ints.h"
+#include "capture/torch/tensor_map.h"
 #include "capture/world/containers.h"
 #include "capture/world/world.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
+#include "support/tensor_object.h"
 
 namespace magneto::capture {
 
@@ -36,6 +40,7 @@ bool is_slice(PyObject* value) { return PySlice_Check(value); }
 bool is_cell(PyObject* value) { return PyCell_Check(value); }
 bool is_super(PyObject* value) { return Py_TYPE(value) == &PySuper_Type; }
 bool is_data_float(PyObject* value) { return holder_of_float(value) != nullptr; }
+bool is_of_storage(PyObject* value) { return meaning_of<OfStorage>(value) != nullptr; }
 bool is_symbolic_bool(PyObject* value) { return symbolic_bool_of(value) != nullptr; }
 bool is_callback(PyObject* value) { return callback_target(value) != nullptr; }
 bool has_receiver(PyObject* value) { return bound_receiver(value) != nullptr; }
@@ -63,8 +68,10 @@ constexpr Rebuilder::Kind Rebuilder::kKinds[] = {
     {"a string of values of the run", is_symbolic_string, &Rebuilder::build_text},
     {"a data-dependent bool", is_symbolic_bool, &Rebuilder::build_truth},
     {"a data-dependent float", is_data_float, &Rebuilder::build_data_float},
+    {"a storage, or its size", is_of_storage, &Rebuilder::build_of_storage},
     {"a number that follows from sizes", &Rebuilder::is_made_size, &Rebuilder::build_size},
     {"an object from outside", &Rebuilder::is_from_outside, &Rebuilder::build_outside},
+    {"a size that differs from item to item", &Rebuilder::is_nested_int, &Rebuilder::build_nested_int},
     {"the exception handled at the start", &Rebuilder::is_handled_at_start, &Rebuilder::build_handled},
     {"a method of C code, bound", has_receiver, &Rebuilder::build_bound_method},
     {"a constant", &Rebuilder::is_constant, &Rebuilder::constant},
@@ -102,6 +109,29 @@ int32_t Rebuilder::build_callback(PyObject* value) { return memo_[value] = build
 
 int32_t Rebuilder::build_data_float(PyObject* value) {
   return memo_[value] = read_number(c.numbers.tensor_of_data_float(value).get());
+}
+
+int32_t Rebuilder::build_of_storage(PyObject* value) {
+  static PyObject* const storage = PyObject_GetAttrString(tensor_class(), "untyped_storage");
+  static constinit Imported bytes("torch", "UntypedStorage.nbytes");
+  const OfStorage& of = *meaning_of<OfStorage>(value);
+  const int32_t made = emit(PlanOp::Call, {constant(storage), build(of.tensor.get())});
+  return memo_[value] = of.size ? emit(PlanOp::Call, {constant(bytes.get()), made}) : made;
+}
+
+bool Rebuilder::is_nested_int(PyObject* value) { return nested_int_of(value).has_value(); }
+
+/// PyTorch knows it by a tensor, and tells it of the tensor of each run.
+int32_t Rebuilder::build_nested_int(PyObject* value) {
+  static constinit Imported multiply("operator", "mul");
+  const NestedInt number = *nested_int_of(value);
+  const auto known = c.tensors.nested_ints.find(number.id);
+  if (known == c.tensors.nested_ints.end()) throw unbuildable(value);
+  const auto& [function, tensor] = known->second;
+  const int32_t made = emit(PlanOp::Call, {constant(function.get()), build(tensor.get())});
+  if (number.factor == 1) return memo_[value] = made;
+  const Ref factor = checked(PyLong_FromLongLong(number.factor));
+  return memo_[value] = emit(PlanOp::Call, {constant(multiply.get()), made, constant(factor.get())});
 }
 
 bool Rebuilder::is_made_size(PyObject* value) { return size_of_number(value) && !c.world.source_of(value); }

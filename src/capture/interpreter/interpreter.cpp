@@ -52,6 +52,7 @@ void Interpreter::know_operands(const Instr& in) {
   for (int32_t i = 0; i < operands_looked_at(in); ++i) {
     const bool index = in.op == Op::STORE_SUBSCR && i == 0 && is_tensor(f.top(1));
     if (!is_unknown_number(f.top(i)) || ((index || keeps_sizes(in.op)) && size_of_number(f.top(i)))) continue;
+    if ((in.op == Op::LOAD_ATTR || in.op == Op::LOAD_METHOD) && is_storage(f.top(i))) continue;
     Ref value = c.numbers.known(f.top(i));
     Py_SETREF(f.stack()[f.depth - 1 - i], value.release());
   }

@@ -14,6 +14,7 @@
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
 #include "capture/numpy/numpy_capture.h"
+#include "capture/torch/nested_ints.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
@@ -108,7 +109,8 @@ void ObjectProtocol::store_subscript(PyObject* container, PyObject* key, PyObjec
 bool ObjectProtocol::contains(PyObject* container, PyObject* key) {
   const bool scanned =
       PyTuple_CheckExact(container) || PyList_CheckExact(container) || PyFrozenSet_CheckExact(container);
-  if (size_of_number(key) && scanned && !c.world.is_outside(container) && !c.options.exits_on_change)
+  if ((size_of_number(key) || nested_int_of(key)) && scanned && !c.world.is_outside(container) &&
+      !c.options.exits_on_change)
     return contains_size(c, container, key);
   const Ref known_key = c.numbers.known(key);
   const Item item{container, known_key.get()};

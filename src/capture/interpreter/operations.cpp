@@ -11,11 +11,13 @@
 
 #include "capture/calls/calls.h"
 #include "capture/calls/handlers.h"
+#include "capture/calls/native_mode.h"
 #include "capture/calls/special_methods.h"
 #include "capture/interpreter/object_protocol.h"
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
 #include "capture/numpy/numpy_capture.h"
+#include "capture/torch/nested_ints.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
@@ -258,6 +260,11 @@ Ref binary_operator(Capture& capture, int index, PyObject* left, PyObject* right
     capture.calls.call_native([&] { return op.run(target.get(), other.get()); });
     return Ref::borrow(left);
   }
+  if (nested_int_of(left) || nested_int_of(right)) {  // PyTorch's own code knows what can be done with one
+    const NativeScope scope(capture.mode);
+    capture.mode.callbacks_allowed = false;
+    return checked(op.run(left, right));
+  }
   // `x += y` asks for __iadd__ first, and then for what `x + y` asks for.
   const std::string_view name = kBinaryOperators[op.in_place ? index - kFirstInPlace : index].name;
   Ref a = operand(capture, left, name);
@@ -310,6 +317,7 @@ Ref compare(Capture& capture, int op, PyObject* left, PyObject* right) {
   static constexpr guards::Arithmetic comparisons[] = {guards::Arithmetic::Less,    guards::Arithmetic::LessEqual,
                                                        guards::Arithmetic::Equal,   guards::Arithmetic::NotEqual,
                                                        guards::Arithmetic::Greater, guards::Arithmetic::GreaterEqual};
+  if (Ref result = compare_nested_ints(capture, op, left, right)) return result;
   if (Ref result = capture.numbers.unknown_operation(comparisons[op], left, right)) return result;
   if (is_array(left) || is_array(right)) {
     static constexpr const char* forms[] = {"$ < $", "$ <= $", "$ == $", "$ != $", "$ > $", "$ >= $"};

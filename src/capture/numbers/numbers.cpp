@@ -282,6 +282,7 @@ Ref Numbers::known(PyObject* value) {
   if (!is_unknown_number(value)) return Ref::borrow(value);
   if (is_symbolic_string(value)) c.strings.need_text(value);
   if (holder_of_float(value)) exit_for_float();
+  if (meaning_of<OfStorage>(value)) c.side_exit(BreakReason::DataAccess, "the storage of a tensor is looked at");
   if (const shapes::Relation* question = symbolic_bool_of(value)) {
     std::optional<bool> holds = c.session->sizes().decide(*question);
     if (!holds) holds = c.mask_loops.answer(*question);
@@ -340,6 +341,10 @@ void Numbers::specialize_all(CallArgs& args, size_t end, bool sizes_kept) {
 
 void Numbers::need(PyObject* value) {
   if (is_symbolic_string(value)) c.strings.need_text(value);
+  if (meaning_of<OfStorage>(value)) {
+    c.feedback.needs_all = true;
+    throw Retry{};
+  }
   const std::function<void(const Source*)> note = [&](const Source* source) {
     if (source->kind != SourceKind::Number) {
       c.feedback.needed.insert(place_of(source));
@@ -356,6 +361,7 @@ Ref Numbers::unknown_operation(Arithmetic operation, PyObject* left, PyObject* r
   if (!is_unknown_number(left) && !is_unknown_number(right)) return {};
   for (PyObject* operand : {left, right}) {
     if (is_symbolic_string(operand)) c.strings.need_text(operand);
+    if (meaning_of<OfStorage>(operand)) known(operand);
   }
   if (holder_of_float(left) || holder_of_float(right)) {
     Ref result = data_operation(operation, left, right);
@@ -431,7 +437,7 @@ Ref Numbers::unknown_function(PyObject* function, const CallArgs& args) {
   }
   const auto is_operand = [](PyObject* value) {
     return !is_data_number(value) && !holder_of_float(value) && !symbolic_bool_of(value) &&
-           guards::is_number(number_now(value));
+           !meaning_of<OfStorage>(value) && guards::is_number(number_now(value));
   };
   if (args.kwnames || values.empty() || values.size() > 2 || c.feedback.needs_all ||
       std::ranges::none_of(values, is_unknown_number) || !std::ranges::all_of(values, is_operand)) {

@@ -18,6 +18,7 @@
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/places.h"
 #include "capture/numbers/symbols.h"
+#include "capture/torch/nested_ints.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/torch/torch_calls.h"
 #include "fake/size_node.h"
@@ -162,6 +163,15 @@ Expr Symbols::symbol_of_number(const Source* source, int64_t now) {
   return symbol;
 }
 
+/// What hangs on a tensor whose class has marked it: no wish of the program's.
+static bool hangs_on_class_tensor(Capture& c, const Source* source) {
+  for (const Source* base = source->base; base; base = base->base) {
+    const auto is_base = [&](const auto& entry) { return entry.second.source == base; };
+    if (std::ranges::any_of(c.tensors.of_classes, is_base)) return true;
+  }
+  return false;
+}
+
 std::vector<Expr> Symbols::symbolic_sizes(PyObject* raw, const Source* source) {
   if (c.feedback.needs_all || is_module_state(raw, source)) return {};
   const at::Tensor& tensor = unpack_tensor(raw);
@@ -174,8 +184,10 @@ std::vector<Expr> Symbols::symbolic_sizes(PyObject* raw, const Source* source) {
     const std::string what = ".size()[" + std::to_string(dim) + "]";
     const bool changes = c.numbers.has_changed(source, checked(PyLong_FromLongLong(now)).get(), what.c_str());
     const Ref number = checked(PyLong_FromLongLong(dim));
-    const bool required = marks.has("_dynamo_dynamic_indices", number.get());
-    const bool marked = required || marks.has("_dynamo_weak_dynamic_indices", number.get());
+    const bool asked = marks.has("_dynamo_dynamic_indices", number.get());
+    const bool required = asked && !hangs_on_class_tensor(c, source);
+    const bool marked = asked || marks.has("_dynamo_weak_dynamic_indices", number.get()) ||
+                        marks.has("_dynamo_propagated_dynamic_indices", number.get());  // of jagged tensors
     if (marks.has("_dynamo_unbacked_indices", number.get())) {
       any = true;
       const SizePlace place{source, SizePlace::Kind::Size, static_cast<int32_t>(dim)};
@@ -402,7 +414,7 @@ at::Tensor symfloat_holder(PyObject* object) {
 
 std::optional<Expr> symint_value(PyObject* object) {
   static constinit Imported type("torch", "SymInt");
-  if (Py_TYPE(object) != type.type()) return std::nullopt;
+  if (Py_TYPE(object) != type.type() || nested_int_of(object)) return std::nullopt;
   Ref node = checked(PyObject_GetAttrString(object, "node"));
   return fake::expr_of(c10::SymInt(node_of_object(node.get())));
 }

@@ -123,7 +123,12 @@ void dealloc(PyObject* self) {
   PyObject_Free(self);
 }
 
+/// Of what stands for a storage: their rows in effects.def say what they do.
+PyObject* look_method(PyObject*, PyObject*) { return look(), nullptr; }
+
 PyTypeObject* unknown_type() {
+  static PyMethodDef methods[] = {
+      {"nbytes", look_method, METH_NOARGS, nullptr}, {"size", look_method, METH_NOARGS, nullptr}, {}};
   static PyNumberMethods number{
       .nb_add = look_2<Arithmetic::Add>,
       .nb_subtract = look_2<Arithmetic::Subtract>,
@@ -162,6 +167,7 @@ PyTypeObject* unknown_type() {
       .tp_doc = "Stands for a number that the capture goes on without knowing.",
       .tp_richcompare = look_compared,
       .tp_iter = look_1<PyObject_GetIter>,
+      .tp_methods = methods,
   };
   static const bool ready = PyType_Ready(&type) == 0;
   if (!ready) throw PythonError{};
@@ -221,6 +227,11 @@ const shapes::Expr* size_of_number(PyObject* object) {
 PyObject* number_now(PyObject* object) { return is_unknown_number(object) ? unknown_of(object).now : object; }
 
 bool is_symbolic_string(PyObject* object) { return meaning_of<DataString>(object) != nullptr; }
+
+bool is_storage(PyObject* object) {
+  const auto* storage = meaning_of<OfStorage>(object);
+  return storage && !storage->size;
+}
 
 Ref make_symbolic_string() { return make_unknown(checked(PyUnicode_New(0, 0)).get(), DataString{}); }
 

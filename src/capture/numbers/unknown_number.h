@@ -30,8 +30,13 @@ struct DataFloat {
   Ref holder;  // the tensor that holds it
 };
 struct DataString {};
+/// The storage of a tensor of the graph, or how many bytes it has: what it is, the tensor that is handed on says.
+struct OfStorage {
+  Ref tensor;
+  bool size;
+};
 /// A relation: a data-dependent bool.
-using Meaning = std::variant<OutsideNumber, SizeNumber, DataFloat, shapes::Relation, DataString>;
+using Meaning = std::variant<OutsideNumber, SizeNumber, DataFloat, shapes::Relation, DataString, OfStorage>;
 
 struct UnknownNumber {
   PyObject_HEAD PyObject* now;  // the value in this run

@@ -1,9 +1,8 @@
 #include "capture/torch/class_tensors.h"
 
+#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/csrc/Device.h>
-#include <torch/csrc/DynamicTypes.h>
 
 #include <algorithm>
 #include <utility>
@@ -15,18 +14,22 @@
 #include "capture/interpreter/errors.h"
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
+#include "capture/numbers/unknown_number.h"
 #include "capture/torch/gradients.h"
+#include "capture/torch/nested_ints.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
 #include "capture/world/world.h"
+#include "fake/size_node.h"
 #include "graph/orphans.h"
 #include "python/abi/dicts.h"
 #include "python/abi/private.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
 #include "runtime/plan/torch_errors.h"
+#include "support/symbol_object.h"
 #include "support/tensor_object.h"
 
 namespace magneto::capture {
@@ -59,44 +62,25 @@ void for_each_tensor(PyObject* object, const Visit& visit, int depth = 0) {
   }
 }
 
-PyObject* maker_function() {
-  static constinit Imported function("torch", "Tensor._make_wrapper_subclass");
-  return function.get();
+Ref size_object(Capture& capture, const c10::SymInt& size) {
+  Ref object = checked(symint_of(size));
+  return nested_int_of(object.get()) ? object : capture.symbols.size_number(fake::expr_of(size));
 }
 
-/// A call of the function with these arguments, to be made as often as one likes.
-Ref call_to_make(PyObject* positional, PyObject* keywords) {
-  static constinit Imported partial("functools", "partial");
-  Ref function = checked(PyTuple_Pack(1, maker_function()));
-  Ref all = checked(PySequence_Concat(function.get(), positional));
-  return checked(PyObject_Call(partial.get(), all.get(), keywords));
-}
-
-Ref tuple_of(at::IntArrayRef numbers) {
-  Ref tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(numbers.size())));
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    PyTuple_SET_ITEM(tuple.get(), i, checked(PyLong_FromLongLong(numbers[i])).release());
+Ref python_value(Capture& capture, const c10::IValue& value, const c10::Type& declared) {
+  if (value.isSymInt()) return size_object(capture, value.toSymInt());
+  if (value.isSymIntList()) {
+    Ref list = checked(PyList_New(0));
+    for (const c10::SymInt& size : value.toSymIntVector()) {
+      if (PyList_Append(list.get(), size_object(capture, size).get()) < 0) throw PythonError{};
+    }
+    return list;
   }
-  return tuple;
-}
-
-/// How to make one that looks like it.
-Ref maker_of(PyTypeObject* type, const at::Tensor& tensor) {
-  Ref positional = checked(Py_BuildValue("(OO)", type, tuple_of(tensor.sizes()).get()));
-  Ref device = checked(THPDevice_New(tensor.device()));
-  Ref keywords = checked(Py_BuildValue("{sOsLsOsOsO}", "strides", tuple_of(tensor.strides()).get(), "storage_offset",
-                                       static_cast<long long>(tensor.storage_offset()), "dtype",
-                                       reinterpret_cast<PyObject*>(torch::getTHPDtype(tensor.scalar_type())), "device",
-                                       device.get(), "requires_grad", tensor.requires_grad() ? Py_True : Py_False));
-  return call_to_make(positional.get(), keywords.get());
-}
-
-Ref python_value(const c10::IValue& value, const c10::Type& declared) {
   if (value.isTensor() && value.toTensor().defined()) return checked(tensor_object(value.toTensor()));
   if (value.isTensorList() || value.isOptionalTensorList()) {
     Ref list = checked(PyList_New(0));
     for (const c10::IValue& item : value.toListRef()) {
-      if (PyList_Append(list.get(), python_value(item, declared).get()) < 0) throw PythonError{};
+      if (PyList_Append(list.get(), python_value(capture, item, declared).get()) < 0) throw PythonError{};
     }
     return list;
   }
@@ -109,7 +93,7 @@ struct PythonCall {
 };
 
 /// As PyTorch hands an operator's arguments to Python: what is as it is by default, at the end or by name, is left out.
-PythonCall python_call(const c10::OperatorHandle& op, std::span<const c10::IValue> values) {
+PythonCall python_call(Capture& capture, const c10::OperatorHandle& op, std::span<const c10::IValue> values) {
   const auto& arguments = op.schema().arguments();
   size_t positional = 0;
   while (positional < arguments.size() && !arguments[positional].kwarg_only()) ++positional;
@@ -121,11 +105,11 @@ PythonCall python_call(const c10::OperatorHandle& op, std::span<const c10::IValu
   while (positional > 0 && is_default(positional - 1)) --positional;
   PythonCall call{checked(PyTuple_New(static_cast<Py_ssize_t>(positional))), checked(PyDict_New())};
   for (size_t i = 0; i < positional; ++i) {
-    PyTuple_SET_ITEM(call.args.get(), i, python_value(values[i], *arguments[i].real_type()).release());
+    PyTuple_SET_ITEM(call.args.get(), i, python_value(capture, values[i], *arguments[i].real_type()).release());
   }
   for (size_t i = by_name; i < arguments.size(); ++i) {
     if (is_default(i)) continue;
-    const Ref value = python_value(values[i], *arguments[i].real_type());
+    const Ref value = python_value(capture, values[i], *arguments[i].real_type());
     if (PyDict_SetItemString(call.kwargs.get(), arguments[i].name().c_str(), value.get()) < 0) throw PythonError{};
   }
   return call;
@@ -278,40 +262,158 @@ std::pair<PyObject*, const guards::Source*> TensorMap::original(PyObject* tensor
   return {input->second.real.get(), input->second.source};
 }
 
-Ref TensorMap::wrap_class_tensor(PyObject* raw, const guards::Source* source) {
-  const at::Tensor& tensor = unpack_tensor(raw);
-  if (!fake::has_class_dispatch(tensor) || !tensor.has_storage()) return {};
-  if (tensor.numel() > 0 && tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get()) return {};
-  c.guards.tensor(source, raw);
-  const Ref maker = maker_of(Py_TYPE(raw), tensor);
-  Ref stand_in = checked(PyObject_CallNoArgs(maker.get()));
-  of_classes[stand_in.get()] = {stand_in, maker, Ref::borrow(raw), source};
-  fake_of[raw] = stand_in;
-  if (tensor.requires_grad() && c.options.wants_backward) {  // gradients may end there
-    inputs[c.graph.add_input(source->name(), graph::meta_of(tensor))] = {Ref::borrow(raw), source};
+namespace {
+
+/// Who answers for a tensor's sizes and strides.
+struct Answering : c10::TensorImpl {
+  static SizesStridesPolicy policy(const c10::TensorImpl& impl) {
+    constexpr auto is_python = &Answering::matches_python_custom;
+    if ((impl.*is_python)(SizesStridesPolicy::CustomSizes)) return SizesStridesPolicy::CustomSizes;
+    const bool strides = (impl.*is_python)(SizesStridesPolicy::CustomStrides);
+    return strides ? SizesStridesPolicy::CustomStrides : SizesStridesPolicy::Default;
   }
-  c.world.keep(Ref::borrow(raw));
+};
+
+/// Its sizes are numbers and nested ints.
+bool has_nested_sizes(const c10::TensorImpl& impl) {
+  return std::ranges::all_of(impl.sym_sizes_default(), [](const c10::SymInt& size) {
+    return !size.is_heap_allocated() || nested_int_of(checked(symint_of(size)).get());
+  });
+}
+
+/// A wrapper that looks like it, without attributes.
+Ref wrapper_like(PyObject* raw) {
+  const at::Tensor& tensor = unpack_tensor(raw);
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  const c10::impl::ExcludeDispatchKeyGuard past_class(c10::DispatchKey::Python);
+  at::Tensor made(impl.shallow_copy_and_detach(c10::VariableVersion(0), /*allow_tensor_metadata_change=*/true));
+  c10::TensorImpl& copy = *made.unsafeGetTensorImpl();
+  copy.set_python_dispatch(true);
+  if (impl.has_symbolic_sizes_strides()) {
+    copy.set_python_custom_sizes_strides(Answering::policy(impl));
+    copy.set_python_custom_layout(tensor.layout() != at::kStrided);
+  }
+  if (tensor.requires_grad()) made.set_requires_grad(true);
+  return checked(tensor_object(made, Py_TYPE(raw)));
+}
+
+}  // namespace
+
+/// PyTorch asks the class for the sizes, which is C code that reads the attributes: the stand-in has them.
+Ref TensorMap::stand_in_with_nested_sizes(PyObject* raw) {
+  Ref stand_in = fake_of.at(raw);
+  std::vector<Ref> names;
+  PyObject *name, *value;
+  for (Py_ssize_t position = 0; PyDict_Next(instance_dict(raw), &position, &name, &value);) {
+    // PyTorch calls for a jagged tensor by one without data, which nobody reads: it need be no input of the graph.
+    if (!is_tensor(value) || !unpack_tensor(value).is_meta()) names.push_back(Ref::borrow(name));
+  }
+  for (const Ref& each : names) {
+    Ref attribute = c.containers.resolve(c.attributes.load_attr(stand_in.get(), each.get()).get());
+    if (PyTuple_CheckExact(attribute.get())) {
+      Ref known = checked(PyTuple_New(PyTuple_GET_SIZE(attribute.get())));
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(attribute.get()); ++i) {
+        PyTuple_SET_ITEM(known.get(), i, c.numbers.known(PyTuple_GET_ITEM(attribute.get(), i)).release());
+      }
+      attribute = std::move(known);
+    }
+    attribute = c.numbers.known(attribute.get());
+    if (PyObject_GenericSetAttr(stand_in.get(), each.get(), attribute.get()) < 0) throw PythonError{};
+  }
   return stand_in;
 }
 
+Ref TensorMap::wrap_class_tensor(PyObject* raw, const guards::Source* source) {
+  const at::Tensor& tensor = unpack_tensor(raw);
+  if (!fake::has_class_dispatch(tensor) || !tensor.has_storage()) return {};
+  const bool nested = tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+  if (nested ? !has_nested_sizes(*tensor.unsafeGetTensorImpl()) : tensor.layout() != at::kStrided) return {};
+  const bool empty = !nested && tensor.numel() == 0;
+  if (!empty && tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get()) return {};
+  if (nested && tensor.requires_grad() && at::GradMode::is_enabled()) {
+    c.side_exit(BreakReason::UnsupportedTensor, source->name() + ", whose sizes are nested, requires gradients");
+  }
+  c.guards.tensor(source, raw);
+  const Ref stand_in = wrapper_like(raw);
+  of_classes[stand_in.get()] = {stand_in, Ref::borrow(raw), source, {}, {}};
+  fake_of[raw] = stand_in;
+  if (!nested && tensor.requires_grad() && c.options.wants_backward) {  // gradients may end there
+    inputs[c.graph.add_input(source->name(), graph::meta_of(tensor))] = {Ref::borrow(raw), source};
+  }
+  c.world.keep(Ref::borrow(raw));
+  return nested ? stand_in_with_nested_sizes(raw) : stand_in;
+}
+
+PyObject* wrapper_maker() {
+  static PyMethodDef definition = {"make_wrapper",
+                                   [](PyObject*, PyObject* given) -> PyObject* {
+                                     static constinit Imported function("torch", "Tensor._make_wrapper_subclass");
+                                     return PyObject_Call(function.get(), PyTuple_GET_ITEM(given, 0),
+                                                          PyTuple_GET_ITEM(given, 1));
+                                   },
+                                   METH_VARARGS, nullptr};
+  static PyObject* const function = PyCFunction_New(&definition, nullptr);
+  return function;
+}
+
 Ref TensorMap::make_class_tensor(const CallArgs& args) {
-  CallArgs given = args;
-  c.numbers.specialize_all(given);
-  Ref positional = checked(PyTuple_New(static_cast<Py_ssize_t>(given.positional())));
-  Ref keywords = checked(PyDict_New());
-  for (size_t i = 0; i < given.values.size(); ++i) {
-    Ref value = c.symbols.with_known_sizes(c.containers.resolve(given.values[i]).get());
+  const auto count = static_cast<Py_ssize_t>(args.positional());
+  Ref positional = checked(PyTuple_New(count)), now = checked(PyTuple_New(count));
+  Ref keywords = checked(PyDict_New()), keywords_now = checked(PyDict_New());
+  for (size_t i = 0; i < args.values.size(); ++i) {
+    const bool of_storage = meaning_of<OfStorage>(args.values[i]);
+    Ref value = c.containers.resolve(args.values[i]);
+    if (!of_storage) value = c.symbols.with_known_sizes(c.numbers.known(value.get()).get());
     if (is_tensor(value.get())) c.side_exit(BreakReason::UnsupportedTensor, "a wrapper of a tensor is made by C code");
-    if (i < given.positional()) {
+    Ref value_now = Ref::borrow(number_now(value.get()));
+    if (i < args.positional()) {
       PyTuple_SET_ITEM(positional.get(), i, value.release());
-    } else if (PyDict_SetItem(keywords.get(), given.keyword(i), value.get()) < 0) {
+      PyTuple_SET_ITEM(now.get(), i, value_now.release());
+    } else if (PyDict_SetItem(keywords.get(), args.keyword(i), value.get()) < 0 ||
+               PyDict_SetItem(keywords_now.get(), args.keyword(i), value_now.get()) < 0) {
       throw PythonError{};
     }
   }
-  const Ref maker = call_to_make(positional.get(), keywords.get());
-  Ref made = checked(PyObject_CallNoArgs(maker.get()));
-  of_classes[made.get()] = {made, maker, {}, nullptr};
+  const Ref given = checked(PyTuple_Pack(2, now.get(), keywords_now.get()));
+  Ref made = checked(PyObject_Call(wrapper_maker(), given.get(), nullptr));
+  of_classes[made.get()] = {made, {}, nullptr, positional, keywords};
   return made;
+}
+
+namespace {
+
+/// What a class has given last; the capture keeps it.
+thread_local PyObject* last_dispatched = nullptr;
+
+/// Torch calls mean what they mean for torch.Tensor.
+class WithoutTorchFunction {
+ public:
+  WithoutTorchFunction() {
+    at::impl::PythonTorchFunctionTLS::set_disabled_state(at::impl::TorchFunctionDisabledState::SUBCLASSES_DISABLED);
+  }
+  ~WithoutTorchFunction() { at::impl::PythonTorchFunctionTLS::set_disabled_state(before_); }
+  WithoutTorchFunction(const WithoutTorchFunction&) = delete;
+
+ private:
+  const at::impl::TorchFunctionDisabledState before_ = at::impl::PythonTorchFunctionTLS::get_disabled_state();
+};
+
+const c10::StorageImpl* storage_of(PyObject* tensor) {
+  return unpack_tensor(tensor).unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+}
+
+}  // namespace
+
+Ref with_class(Capture& capture, Ref result) {
+  if (!is_tensor(result.get()) || is_fake_tensor(result.get()) || holds_class_tensor(result.get())) return result;
+  PyObject* const given = last_dispatched;
+  if (!is_tensor(given) || storage_of(given) != storage_of(result.get()) ||
+      unpack_tensor(result.get()).requires_grad()) {
+    capture.side_exit(BreakReason::UnsupportedTensor, "a tensor of a class is copied past its class");
+  }
+  const WithoutTorchFunction scope;
+  static PyObject* const detach = PyObject_GetAttrString(tensor_class(), "detach");
+  return capture.calls.call(detach, {given});
 }
 
 /// The class's __torch_dispatch__, interpreted. Where the segment has ended, autograd's engine calls for it, and there
@@ -343,7 +445,7 @@ void TorchCalls::call_dispatch(const c10::OperatorHandle& op, torch::jit::Stack*
     if (with_history && op.schema().is_mutable()) {
       c.gradients.retry_without_classes("an operator writes where autograd records");
     }
-    const PythonCall python = python_call(op, values);
+    const PythonCall python = python_call(c, op, values);
     const std::vector<PyTypeObject*> types = classes_of(values);
     Ref all = checked(PyTuple_New(static_cast<Py_ssize_t>(types.size())));
     for (size_t i = 0; i < types.size(); ++i) {
@@ -386,6 +488,7 @@ void TorchCalls::call_dispatch(const c10::OperatorHandle& op, torch::jit::Stack*
       const Exchanged inside(dispatching_, true);
       const Ref result = call();
       c.world.keep(result);
+      last_dispatched = result.get();
       give(result.get());
     } catch (const PythonError&) {
       throw;

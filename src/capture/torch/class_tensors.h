@@ -22,6 +22,9 @@ namespace magneto::capture {
 /// The object is such a tensor, or a container of one.
 bool holds_class_tensor(PyObject* object);
 
+/// torch.Tensor._make_wrapper_subclass, called with a tuple and a dict. Borrowed.
+PyObject* wrapper_maker();
+
 /// While one lives, operators on such tensors have their class's __torch_dispatch__ interpreted, in an order of keys
 /// that makes no views of them: what autograd knows of views it would make tensors of no class for.
 class AboveClasses {
@@ -32,6 +35,10 @@ class AboveClasses {
   const c10::impl::ExcludeDispatchKeyGuard no_views_{c10::DispatchKey::ADInplaceOrView};
   const fake::ClassDispatchScope dispatch_;
 };
+
+/// What a torch call has given that came to a class, as a tensor of that class: PyTorch's factories (zeros_like) give a
+/// copy of what the class has given, which they ask it for.
+Ref with_class(Capture& capture, Ref result);
 
 /// A call of torch with such tensors among its arguments. Where nothing needs gradients, it runs below autograd; a side
 /// exit, where they can't be captured.

@@ -5,6 +5,7 @@
 #include "capture/interpreter/object_protocol.h"
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
+#include "capture/numbers/unknown_number.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/torch/transforms.h"
@@ -144,6 +145,24 @@ Ref group_tensors(Capture& capture, const CallArgs& args) {
       [&] { return PyObject_Vectorcall(group.get(), given.values.data(), given.positional(), given.kwnames); });
 }
 
+/// Nobody knows its memory while capturing. How large it is, is often passed on alone, to what wraps a tensor.
+Ref handle_storage(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 1, "untyped_storage");
+  static constinit Imported storage_type("torch", "UntypedStorage");
+  static PyObject* const some = PyObject_CallNoArgs(storage_type.get());
+  if (!is_fake_tensor(args.values[0]) || capture.feedback.needs_all) {
+    capture.side_exit(BreakReason::DataAccess, "call of torch._C.TensorBase.untyped_storage");
+  }
+  return make_unknown(some, OfStorage{Ref::borrow(args.values[0]), /*size=*/false});
+}
+
+Ref handle_storage_size(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 1, "size");
+  const Ref& tensor = meaning_of<OfStorage>(args.values[0])->tensor;
+  const size_t bytes = unpack_tensor(tensor.get()).unsafeGetTensorImpl()->unsafe_storage().nbytes();
+  return make_unknown(checked(PyLong_FromSize_t(bytes)).get(), OfStorage{tensor, /*size=*/true});
+}
+
 }  // namespace
 
 Ref seed_generators(Capture& capture, PyObject* function, const CallArgs& given) {
@@ -173,6 +192,9 @@ std::span<const HandlerRow> tensor_handlers() {
       {"torch._C.TensorBase.new", handle_new},
       {"torch._C.Generator.manual_seed", seed_generator},
       {"torch._C.TensorBase.detach_", handle_detach},
+      {"torch._C.TensorBase.untyped_storage", handle_storage},
+      {"magneto._C.UnknownNumber.nbytes", handle_storage_size},
+      {"magneto._C.UnknownNumber.size", handle_storage_size},
       {"torch._C._VariableFunctionsClass.detach_", handle_detach},
       {"torch._C._enter_dual_level", enter_dual_level},
       {"torch._C._exit_dual_level", exit_dual_level},

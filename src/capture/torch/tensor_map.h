@@ -31,9 +31,9 @@ struct TensorInput {
 /// on it: no value of the graph. (class_tensors.cpp)
 struct ClassTensor {
   Ref stand_in;
-  Ref maker;  // called without arguments, it makes one without attributes
-  Ref real;   // null: the segment has made it
+  Ref real;  // null: the segment has made it
   const guards::Source* source = nullptr;
+  Ref args, kwargs;  // with which the segment made it
 };
 
 class TensorMap {
@@ -50,6 +50,8 @@ class TensorMap {
   Ref wrap_class_tensor(PyObject* raw, const guards::Source* source);
   /// torch.Tensor._make_wrapper_subclass.
   Ref make_class_tensor(const CallArgs& args);
+  /// The function that tells a tensor's nested int. (nested_ints.cpp)
+  Ref nested_int(PyObject* function, const CallArgs& args);
   /// What the tensor stands for, and how that is read. Nulls: the segment has made it.
   std::pair<PyObject*, const guards::Source*> original(PyObject* tensor) const;
   /// Inputs from `first` on, which have been taken out of the graph, become inputs again. False: one can't.
@@ -59,8 +61,11 @@ class TensorMap {
   std::unordered_map<PyObject*, Ref> fake_of;  // real tensor -> its fake's Python object
   std::unordered_map<graph::ValueId, TensorInput> inputs;
   std::unordered_map<PyObject*, ClassTensor> of_classes;  // by stand-in
+  /// By their ids: what tells one of a tensor, and the tensor.
+  std::unordered_map<int64_t, std::pair<Ref, Ref>> nested_ints;
 
  private:
+  Ref stand_in_with_nested_sizes(PyObject* raw);
   Capture& c;
 };
 

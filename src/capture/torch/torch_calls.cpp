@@ -141,7 +141,8 @@ Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<
     }
     throw PythonError{};
   }
-  if (transformed && c.graph.symbols.size() > symbols) {
+  if (dispatched_) result = with_class(c, std::move(result));
+  if (transformed && (!of_class || is_transforming()) && c.graph.symbols.size() > symbols) {
     c.session->rollback(mark);
     c.graph.torch_nodes.resize(index);
     c.side_exit(BreakReason::DataDependentValue, "a data-dependent number or size inside a transform");

@@ -12,6 +12,7 @@
 
 #include "capture/calls/calls.h"
 #include "capture/capture.h"
+#include "capture/numbers/numbers.h"
 #include "capture/numpy/numpy_capture.h"
 #include "capture/world/containers.h"
 #include "capture/world/overlays.h"
@@ -126,6 +127,7 @@ constexpr Attributes::OwnerKind Attributes::kOwners[] = {
     {"a module", is_module, &Attributes::read_of_module, &Attributes::write_of_module},
     {"a tensor", is_tensor, &Attributes::read_of_tensor, &Attributes::write_of_tensor},
     {"an array", is_array, &Attributes::read_of_array, nullptr},
+    {"a storage", is_storage, &Attributes::read_of_storage, nullptr},
     {"super()", is_super, &Attributes::read_of_super, nullptr},
     {"any other object", is_any, &Attributes::read_of_object, &Attributes::write_of_object},
 };
@@ -146,6 +148,13 @@ void Attributes::store_attr(PyObject* owner, PyObject* name, PyObject* value) {
 
 Ref Attributes::read_of_array(PyObject* owner, PyObject* name, bool* unbound) {
   return c.numpy.attribute(owner, name, unbound);
+}
+
+/// Its size alone can be had while capturing.
+Ref Attributes::read_of_storage(PyObject* owner, PyObject* name, bool*) {
+  PyObject* method = PyDict_GetItemWithError(type_dict(Py_TYPE(owner)), name);
+  if (!method || Py_TYPE(method) != &PyMethodDescr_Type) return c.numbers.known(owner);
+  return checked(Py_TYPE(method)->tp_descr_get(method, owner, reinterpret_cast<PyObject*>(Py_TYPE(owner))));
 }
 
 /// A `__getattribute__` in Python. An AttributeError from it is followed by __getattr__, as in slot_tp_getattr_hook.

@@ -75,6 +75,7 @@ class Attributes {
   Ref read_of_module(PyObject* owner, PyObject* name, bool* unbound);
   Ref read_of_tensor(PyObject* owner, PyObject* name, bool* unbound);
   Ref read_of_array(PyObject* owner, PyObject* name, bool* unbound);
+  Ref read_of_storage(PyObject* owner, PyObject* name, bool* unbound);
   Ref read_of_super(PyObject* owner, PyObject* name, bool* unbound);
   Ref read_of_object(PyObject* owner, PyObject* name, bool* unbound);
   Ref read_by_getattribute(PyObject* getattribute, PyObject* owner, PyObject* name);

@@ -55,7 +55,7 @@ bool is_pure_type(PyTypeObject* type) {
                       "permutations", "combinations", "combinations_with_replacement", "takewhile", "dropwhile",
                       "compress", "groupby", "cycle", "pairwise", "filterfalse"});
     add("operator", {"itemgetter", "attrgetter", "methodcaller"});
-    add("torch._C", {"DisableTorchFunction", "DisableTorchFunctionSubclass"});
+    add("torch._C", {"DisableTorchFunction", "DisableTorchFunctionSubclass", "DispatchKeySet"});
     add("torch", {"Size", "device", "finfo", "iinfo"});
     return set;
   });

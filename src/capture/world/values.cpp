@@ -40,6 +40,7 @@ bool is_constant_type(PyTypeObject* type) {
     }
     const std::pair<const char*, std::vector<const char*>> names[] = {
         {"torch", {"dtype", "layout", "memory_format", "device", "Generator", "finfo", "iinfo"}},
+        {"torch._C", {"DispatchKey", "DispatchKeySet"}},
         {"torch._ops", {"OpOverload", "OpOverloadPacket"}},
         {"torch.jit", {"ScriptFunction"}},
         {"re", {"Pattern"}},
@@ -297,12 +298,13 @@ Ref TensorMap::wrap_tensor(PyObject* raw, const Source* source) {
   if (fake::is_fake(tensor)) return Ref::borrow(raw);
   static constinit Imported lazy("torch.nn.parameter", "UninitializedTensorMixin");
   const bool subclass = !is_exact_tensor_type(Py_TYPE(raw));
-  if ((subclass && PyType_IsSubtype(Py_TYPE(raw), lazy.type())) || tensor.layout() != at::kStrided ||
-      tensor.is_quantized() || tensor.is_nested() || tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
+  const bool is_lazy = subclass && PyType_IsSubtype(Py_TYPE(raw), lazy.type());
+  if (Ref stand_in = is_lazy ? Ref() : wrap_class_tensor(raw, source)) return stand_in;
+  if (is_lazy || tensor.layout() != at::kStrided || tensor.is_quantized() || tensor.is_nested() ||
+      tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
     c.side_exit(BreakReason::UnsupportedTensor,
                 source->name() + " is a tensor of type " + Py_TYPE(raw)->tp_name + " that has no fake");
   }
-  if (Ref stand_in = wrap_class_tensor(raw, source)) return stand_in;
   const std::vector<shapes::Expr> sizes = c.symbols.symbolic_sizes(raw, source);
   if (sizes.empty()) c.guards.tensor(source, raw);
   at::Tensor fake;
