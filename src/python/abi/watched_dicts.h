@@ -5,8 +5,8 @@
 // of a dict that is gone sees that it has changed.
 #pragma once
 
-#include <deque>
 #include <exception>
+#include <new>
 #include <unordered_map>
 #include <vector>
 
@@ -19,8 +19,8 @@ namespace {
 /// Under the GIL, like the rest. Never destroyed: at exit the interpreter lives longer.
 struct WatchedDicts {
   std::unordered_map<PyObject*, uint64_t*> words;
-  std::deque<uint64_t> all;
   std::vector<uint64_t*> unused;
+  size_t count = 0;  // of words, used or not
   uint64_t last = 0;
   int watcher = -1;
 };
@@ -38,19 +38,31 @@ int note_change(PyDict_WatchEvent event, PyObject* dict, PyObject*, PyObject*) {
   *word = ++dicts.last;
   if (event == PyDict_EVENT_DEALLOCATED) {
     dicts.words.erase(found);
-    dicts.unused.push_back(word);  // has room: see word_for
+    dicts.unused.push_back(word);  // has room: see add_words
   }
   return 0;
+}
+
+/// Where CPython puts objects, too: a snapshot knows words by their distance from each other.
+void add_words(WatchedDicts& dicts) {
+  constexpr size_t added = 64;  // the most that lie there: 512 bytes
+  auto* words = static_cast<uint64_t*>(PyObject_Malloc(added * sizeof(uint64_t)));
+  if (!words) throw std::bad_alloc();
+  try {
+    dicts.unused.reserve(dicts.count + added);
+  } catch (...) {
+    PyObject_Free(words);
+    throw;
+  }
+  for (size_t i = 0; i < added; ++i) dicts.unused.push_back(&words[i]);
+  dicts.count += added;
 }
 
 uint64_t* word_for(WatchedDicts& dicts, PyObject* dict) {
   const auto [found, added] = dicts.words.try_emplace(dict);
   if (!added) return found->second;
   try {
-    if (dicts.unused.empty()) {
-      dicts.unused.reserve(dicts.all.size() + 1);
-      dicts.unused.push_back(&dicts.all.emplace_back());
-    }
+    if (dicts.unused.empty()) add_words(dicts);
   } catch (...) {
     dicts.words.erase(found);
     throw;
