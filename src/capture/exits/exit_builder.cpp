@@ -10,6 +10,13 @@ ExitBuilder::ExitBuilder(Capture& capture) : c(capture) {}
 ExitBuilder::~ExitBuilder() = default;
 
 void ExitBuilder::note_allocation_site(PyObject* object) {
+  if (PyTuple_CheckExact(object)) {  // of itertools.tee
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
+      PyObject* item = PyTuple_GET_ITEM(object, i);
+      if (!PyTuple_CheckExact(item) && !allocation_sites_.count(item)) note_allocation_site(item);
+    }
+    return;
+  }
   if (is_scalar(object) || is_tensor(object) || is_builtin_container(object) || PyFunction_Check(object) ||
       PyMethod_Check(object) || c.world.is_outside(object)) {
     return;
