@@ -19,7 +19,7 @@ ADAMW = {"lr": 1e-3, "weight_decay": 0.01}
 
 
 class Trainer:
-    """`step()` is one training step; `averages()` and `weights()` are what the steps so far have left."""
+    """`step()` is one training step; the others are what the steps so far have left."""
 
     def __init__(self, optimizer: torch.optim.AdamW, step: Callable[[], torch.Tensor]) -> None:
         self._optimizer, self._step = optimizer, step
@@ -30,15 +30,23 @@ class Trainer:
         if len(self._losses) < STEPS:
             self._losses.append(loss.detach().clone())
 
-    def averages(self) -> list[torch.Tensor]:
-        """The losses, and what the optimizer keeps of the gradients, and of their squares."""
+    def losses(self) -> list[torch.Tensor]:
+        """Of the first steps."""
+        return self._losses
+
+    def averages(self) -> torch.Tensor:
+        """What the optimizer keeps of all gradients, and of their squares."""
         kept = self._optimizer.state.values()
-        return [*self._losses, *(state[name].clone() for state in kept for name in ("exp_avg", "exp_avg_sq"))]
+        return joined([state[name] for state in kept for name in ("exp_avg", "exp_avg_sq")])
 
     def weights(self) -> torch.Tensor:
-        """All of them, one after the other."""
-        every = [x for group in self._optimizer.param_groups for x in group["params"]]
-        return torch.cat([x.detach().double().flatten() for x in every])
+        """All of them."""
+        return joined([x for group in self._optimizer.param_groups for x in group["params"]])
+
+
+def joined(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """One after the other."""
+    return torch.cat([x.detach().double().flatten() for x in tensors])
 
 
 def whole(row: str, batch: int, dtype: torch.dtype, compile: Compile) -> Trainer:
