@@ -2,7 +2,7 @@
 # each file. So small files of a folder are compiled together, up to MAGNETO_BATCH_BYTES of source, and apart from them
 # those that include PyTorch's own internals, which take seconds to parse. `-DMAGNETO_BATCH_BYTES=0` compiles each file by
 # itself, as lint does: a file must include what it uses.
-set(MAGNETO_BATCH_BYTES 24000 CACHE STRING "Files of a folder are compiled together up to so many bytes; 0: each by itself")
+set(MAGNETO_BATCH_BYTES 48000 CACHE STRING "Files of a folder are compiled together up to so many bytes; 0: each by itself")
 
 function(magneto_compile_in_batches target)
   get_target_property(sources ${target} SOURCES)

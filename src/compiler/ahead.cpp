@@ -11,7 +11,7 @@
 namespace magneto::compiler {
 namespace {
 
-[[noreturn]] void refuse(const Request& request, const std::string& why) {
+[[noreturn]] void refuse_ahead(const Request& request, const std::string& why) {
   static constinit Imported not_yet("magneto.exc", "NotYet");
   PyErr_Format(not_yet.get(), "magneto.aot_compile of %s: %s", request.place.c_str(), why.c_str());
   throw PythonError{};
@@ -45,9 +45,10 @@ void refuse_operators(const Request& request, const lower::LoopProgram& program)
   for (const lower::Step& step : program.steps) {
     if (step.kernel) continue;
     const graph::AtenNode& node = program.functional.graph.aten_nodes[step.call.node];
-    if (graph::has_regions(node)) refuse(request, graph::operator_text(node.op) + ", which chooses between graphs");
+    if (graph::has_regions(node))
+      refuse_ahead(request, graph::operator_text(node.op) + ", which chooses between graphs");
     if (of_python.contains(node.op.operator_name().name)) {
-      refuse(request, graph::operator_text(node.op) + ", which needs Python");
+      refuse_ahead(request, graph::operator_text(node.op) + ", which needs Python");
     }
   }
 }
@@ -58,13 +59,13 @@ Ahead compile_ahead(const Request& request) {
   observe::Events events;
   const CompileWay way{.watched = request.watched, .place = request.place};
   for (const graph::Value& value : request.graph.values) {
-    if (!passes::is_dense_cpu(value.meta)) refuse(request, "tensors that are not dense CPU tensors");
+    if (!passes::is_dense_cpu(value.meta)) refuse_ahead(request, "tensors that are not dense CPU tensors");
   }
   try {
     const lower::LoopProgram program = loops_of(request.graph, way, events);
     refuse_operators(request, program);
     const auto bytes = lower::pack(program, graph::Graph());
-    if (!bytes) refuse(request, "constants of more than 16 MB in the code: make them buffers of the module");
+    if (!bytes) refuse_ahead(request, "constants of more than 16 MB in the code: make them buffers of the module");
     Ahead made{.program = *bytes, .kernels = codes_of(program), .operators = {}};
     for (const lower::Step& step : program.steps) {
       if (step.kernel) continue;
@@ -73,9 +74,9 @@ Ahead compile_ahead(const Request& request) {
     }
     return made;
   } catch (const passes::Unsupported& refusal) {
-    refuse(request, refusal.what());
+    refuse_ahead(request, refusal.what());
   } catch (const std::runtime_error& error) {
-    refuse(request, error.what());  // no code generator
+    refuse_ahead(request, error.what());  // no code generator
   }
 }
 

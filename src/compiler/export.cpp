@@ -21,7 +21,7 @@ using graph::Graph;
 using graph::ValueId;
 using passes::Functional;
 
-[[noreturn]] void refuse(const Request& request, const std::string& why) {
+[[noreturn]] void refuse_export(const Request& request, const std::string& why) {
   static constinit Imported not_yet("magneto.exc", "NotYet");
   PyErr_Format(not_yet.get(), "torch.export.export of %s: %s", request.place.c_str(), why.c_str());
   throw PythonError{};
@@ -40,7 +40,8 @@ ValueId result_of(const Request& request, const Functional& functional, ValueId 
     const graph::AtenNode& node = graph.aten_nodes[static_cast<size_t>(graph.values[id].producer)];
     if (!graph::effects_of(node.op).aliases || !std::holds_alternative<ValueId>(node.args[0])) break;
     id = std::get<ValueId>(node.args[0]);
-    if (is_written(functional, id)) refuse(request, "it returns a view of an argument or buffer that it writes to");
+    if (is_written(functional, id))
+      refuse_export(request, "it returns a view of an argument or buffer that it writes to");
   }
   return output;
 }
@@ -83,7 +84,7 @@ void hand_over_program(const Request& request) {
 
 std::unique_ptr<runtime::Computation> compile_for_export(const Request& request) {
   const auto found_in_data = request.graph.symbols_of(graph::ValueKind::Result);
-  if (!found_in_data.empty()) refuse(request, "sizes or numbers that only data says");
+  if (!found_in_data.empty()) refuse_export(request, "sizes or numbers that only data says");
   Functional functional;
   try {
     functional = passes::functionalise(request.graph);
@@ -91,7 +92,7 @@ std::unique_ptr<runtime::Computation> compile_for_export(const Request& request)
     const Ref table = checked(PyObject_GetAttrString(request.callable, "decompositions"));
     if (PyDict_GET_SIZE(table.get())) functional = decompose(std::move(functional), table.get());
   } catch (const passes::Unsupported& refusal) {
-    refuse(request, refusal.what());
+    refuse_export(request, refusal.what());
   }
   Graph& graph = functional.graph;
   hand_over_program(request);
@@ -116,7 +117,7 @@ std::unique_ptr<runtime::Computation> compile_for_export(const Request& request)
   try {
     module = graph::operator_module(graph::with_operators_as_calls(shown), form);
   } catch (const std::invalid_argument& error) {
-    refuse(request, error.what());
+    refuse_export(request, error.what());
   }
   runtime::UserHalf half;
   half.callable = checked(PyObject_CallMethod(request.callable, "export", "OOOOOs", module.get(), inputs.get(),

@@ -195,14 +195,14 @@ bool triu_indices(SymbolicCall& call) {
 /// (length, ...).
 bool window(SymbolicCall& call) { return call.symint(0) >= 0 && all_results(call, {call.symint(0)}); }
 
-constexpr SymbolicRow rows[] = {
+constexpr SymbolicRow compute_rows[] = {
 #define ROW_symbolic_compute(op, ...) {op, __VA_ARGS__},
 #include "ops/rows.def"
 };
 
 }  // namespace
 
-std::span<const SymbolicRow> symbolic_compute_rules() { return rows; }
+std::span<const SymbolicRow> symbolic_compute_rules() { return compute_rows; }
 
 SymSizes broadcast_sizes(c10::SymIntArrayRef a, c10::SymIntArrayRef b) {
   if (a.size() < b.size()) std::swap(a, b);

@@ -46,13 +46,13 @@ bool convolution(SymbolicCall& call) {
   return like<1, 2>(call);
 }
 
-constexpr SymbolicRow rows[] = {
+constexpr SymbolicRow gradient_rows[] = {
 #define ROW_symbolic_gradients(op, ...) {op, __VA_ARGS__},
 #include "ops/rows.def"
 };
 
 }  // namespace
 
-std::span<const SymbolicRow> symbolic_gradients_rules() { return rows; }
+std::span<const SymbolicRow> symbolic_gradients_rules() { return gradient_rows; }
 
 }  // namespace magneto::fake

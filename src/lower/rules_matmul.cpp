@@ -54,7 +54,7 @@ std::optional<T> product(Call& call, int first, int second) {
 }
 
 /// mm and bmm: (self, mat2).
-bool multiply(Call& call) {
+bool matrix_product(Call& call) {
   const std::optional<T> result = product(call, 0, 1);
   return result && call.set_result(*result);
 }

@@ -11,7 +11,7 @@ namespace magneto {
 namespace {
 
 using Compiled = std::shared_ptr<const codegen::CompiledKernel>;
-constexpr const char* kCapsule = "magneto.kernel";
+constexpr const char* kKernelCapsule = "magneto.kernel";
 
 std::vector<int64_t> numbers(PyObject* tuple) {
   std::vector<int64_t> result;
@@ -53,8 +53,8 @@ PyObject* kernel_compile(PyObject*, PyObject* args) {
     if (!PyArg_ParseTuple(args, "U|U", &text, &target)) return nullptr;
     const loops::Kernel kernel = loops::parse(text_argument(text));
     auto* holder = new Compiled(codegen::compile({&kernel, 1}, {.target = target_argument(target)})[0]);
-    return PyCapsule_New(holder, kCapsule, [](PyObject* capsule) {
-      delete static_cast<Compiled*>(PyCapsule_GetPointer(capsule, kCapsule));
+    return PyCapsule_New(holder, kKernelCapsule, [](PyObject* capsule) {
+      delete static_cast<Compiled*>(PyCapsule_GetPointer(capsule, kKernelCapsule));
     });
   });
 }
@@ -66,7 +66,7 @@ PyObject* kernel_run(PyObject*, PyObject* args) {
     PyObject* tensors = nullptr;
     PyObject* symbols = nullptr;
     if (!PyArg_ParseTuple(args, "OO!|O!", &capsule, &PyTuple_Type, &tensors, &PyTuple_Type, &symbols)) return nullptr;
-    auto* holder = static_cast<Compiled*>(PyCapsule_GetPointer(capsule, kCapsule));
+    auto* holder = static_cast<Compiled*>(PyCapsule_GetPointer(capsule, kKernelCapsule));
     if (!holder) return nullptr;
     const std::vector<int64_t> values = numbers(symbols);
     codegen::run(**holder, pointers((*holder)->kernel, tensors, values), values.data());
@@ -80,7 +80,7 @@ PyObject* kernel_range(PyObject*, PyObject* args) {
     PyObject* capsule = nullptr;
     PyObject* symbols = nullptr;
     if (!PyArg_ParseTuple(args, "O|O!", &capsule, &PyTuple_Type, &symbols)) return nullptr;
-    auto* holder = static_cast<Compiled*>(PyCapsule_GetPointer(capsule, kCapsule));
+    auto* holder = static_cast<Compiled*>(PyCapsule_GetPointer(capsule, kKernelCapsule));
     if (!holder) return nullptr;
     const std::vector<int64_t> values = numbers(symbols);
     return Py_BuildValue("LL", static_cast<long long>((*holder)->units_of(values.data())),
@@ -131,8 +131,8 @@ PyObject* kernel_adopt(PyObject*, PyObject* args) {
     codegen::FinishedCode code{{}, std::string(text_argument(units)), std::string(text_argument(cost))};
     code.object.assign(PyBytes_AS_STRING(object), static_cast<size_t>(PyBytes_GET_SIZE(object)));
     auto* holder = new Compiled(codegen::adopt(kernel, code));
-    return PyCapsule_New(holder, kCapsule, [](PyObject* capsule) {
-      delete static_cast<Compiled*>(PyCapsule_GetPointer(capsule, kCapsule));
+    return PyCapsule_New(holder, kKernelCapsule, [](PyObject* capsule) {
+      delete static_cast<Compiled*>(PyCapsule_GetPointer(capsule, kKernelCapsule));
     });
   });
 }

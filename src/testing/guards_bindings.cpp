@@ -132,10 +132,10 @@ struct TestProgram {
   std::string set_text;
 };
 
-constexpr const char* kCapsule = "magneto.guards.program";
+constexpr const char* kGuardsCapsule = "magneto.guards.program";
 
 TestProgram& program_of(PyObject* capsule) {
-  auto* program = static_cast<TestProgram*>(PyCapsule_GetPointer(capsule, kCapsule));
+  auto* program = static_cast<TestProgram*>(PyCapsule_GetPointer(capsule, kGuardsCapsule));
   if (!program) throw PythonError{};
   return *program;
 }
@@ -176,8 +176,8 @@ PyObject* compile(PyObject*, PyObject* descriptions) {
     result->program = std::make_unique<GuardProgram>(set, table);
     for (const Source* source : sources) result->slots.push_back(source ? result->program->slot_of(source) : -1);
     result->set_text = set.print();
-    PyObject* capsule = PyCapsule_New(result.get(), kCapsule, [](PyObject* object) {
-      delete static_cast<TestProgram*>(PyCapsule_GetPointer(object, kCapsule));
+    PyObject* capsule = PyCapsule_New(result.get(), kGuardsCapsule, [](PyObject* object) {
+      delete static_cast<TestProgram*>(PyCapsule_GetPointer(object, kGuardsCapsule));
     });
     if (capsule) (void)result.release();  // the capsule owns it
     return capsule;

@@ -54,13 +54,13 @@ PyObject* run_program(const Program& program, PyObject* inputs) {
   return list.release();
 }
 
-constexpr const char* kCapsule = "magneto.AtenProgram";
+constexpr const char* kAtenCapsule = "magneto.AtenProgram";
 
 PyObject* aten_compile(PyObject*, PyObject* text) {
   return guarded([&] {
     auto program = std::make_unique<runtime::AtenProgram>(graph::parse(text_of(text)));
-    Ref capsule = checked(PyCapsule_New(program.get(), kCapsule, [](PyObject* self) {
-      delete static_cast<runtime::AtenProgram*>(PyCapsule_GetPointer(self, kCapsule));
+    Ref capsule = checked(PyCapsule_New(program.get(), kAtenCapsule, [](PyObject* self) {
+      delete static_cast<runtime::AtenProgram*>(PyCapsule_GetPointer(self, kAtenCapsule));
     }));
     (void)program.release();  // the capsule owns it
     return capsule.release();
@@ -68,7 +68,7 @@ PyObject* aten_compile(PyObject*, PyObject* text) {
 }
 
 const runtime::AtenProgram& program_of(PyObject* capsule) {
-  void* pointer = PyCapsule_GetPointer(capsule, kCapsule);
+  void* pointer = PyCapsule_GetPointer(capsule, kAtenCapsule);
   if (!pointer) throw PythonError{};
   return *static_cast<runtime::AtenProgram*>(pointer);
 }
