@@ -173,8 +173,8 @@ PROGRAMS = CAPTURED | LEFT
 
 
 def outcome(program: Program, scale: float) -> Any:
-    x = (torch.arange(6.0).reshape(2, 3) * scale - 1).requires_grad_()
-    w = (torch.arange(12.0).reshape(3, 4).cos() * scale).requires_grad_()
+    x = (torch.arange(6.0, dtype=torch.float64).reshape(2, 3) * scale - 1).requires_grad_()
+    w = (torch.arange(12.0, dtype=torch.float64).reshape(3, 4).cos() * scale).requires_grad_()
     SEEN.clear()
     try:
         results = program(x, w)

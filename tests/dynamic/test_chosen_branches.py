@@ -195,6 +195,20 @@ def returns_on_both_sides(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
 
 
 @captured
+def returns_on_more_sides(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
+    y = x * 3
+    if x.sum() > 0:
+        if len(zeros) > 2:
+            return y + 1
+        return y
+    if flag:
+        for i in range(2):
+            y = y * i
+        return y
+    return x.cos() if len(zeros) > 2 else y
+
+
+@captured
 def returns_in_a_function(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
     def scaled(t: Tensor) -> Tensor:
         norm = t.norm()

@@ -196,10 +196,9 @@ def switch_set_as_it_is(x):
 
 @programs(breaks=True)
 def switch_that_kernels_look_at(x):
-    torch.backends.mkldnn.enabled = not torch.backends.mkldnn.enabled
-    y = F.conv1d(x.view(1, 1, 6), x[:3].view(1, 1, 3))
-    torch.backends.mkldnn.enabled = not torch.backends.mkldnn.enabled
-    return y
+    with torch.backends.mkldnn.flags(enabled=False):
+        y = F.conv1d(x.view(1, 1, 6), x[:3].view(1, 1, 3))
+    return y * 2
 
 
 # -- deques -------------------------------------------------------------------------------------------------------------

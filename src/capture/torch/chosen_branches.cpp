@@ -53,11 +53,29 @@ bool is_block(const CodeInfo& info, int32_t from, int32_t end, int32_t join = -1
   return from < end;
 }
 
+/// Of instructions that are entered at the first one and give a value on each way, but for exceptions: the last one,
+/// which none of their jumps leads past. -1: they may do something else.
+int32_t last_that_returns(const CodeInfo& info, int32_t from, int32_t limit) {
+  int32_t furthest = from;
+  for (int32_t i = from; i < limit; ++i) {
+    const Instr& instr = info.instrs[i];
+    const bool returns = instr.op == Op::RETURN_VALUE;
+    if (instr.op == Op::YIELD_VALUE || (instr.target >= 0 && instr.target < from)) return -1;
+    if (flow_of(instr.op) == Flow::End && !returns) return -1;
+    furthest = std::max(furthest, instr.target);
+    if (i < furthest) continue;
+    if (returns) return i;
+    if (instr.op == Op::JUMP) return -1;
+  }
+  return -1;
+}
+
 /// The body of an `if`, and that of its `else`.
 struct Body {
   int32_t first, end;
   bool where_true;  // it runs where the condition holds
   int32_t other_first = -1, other_end = -1;
+  bool returns = false;  // both give a value
 };
 
 /// Both sides end where the code goes on for both, at the same jump back, or give their value.
@@ -66,10 +84,15 @@ std::optional<Body> both_sides(const CodeInfo& info, int32_t at, bool on_true) {
   const int32_t end = jump.target - 1;
   if (end <= jump.next) return std::nullopt;
   const Instr& last = info.instrs[end];
-  if (last.op != Op::RETURN_VALUE && last.op != Op::JUMP) return std::nullopt;
-  const bool goes_on = last.op == Op::JUMP && last.target > jump.target;
-  const int32_t join = goes_on ? last.target : -1;
   const auto count = static_cast<int32_t>(info.instrs.size());
+  if (last_that_returns(info, jump.next, jump.target) == end) {
+    const int32_t other_end = last_that_returns(info, jump.target, count);
+    if (other_end < 0) return std::nullopt;
+    return Body{jump.next, end, !on_true, jump.target, other_end, /*returns=*/true};
+  }
+  if (last.op != Op::JUMP) return std::nullopt;
+  const bool goes_on = last.target > jump.target;
+  const int32_t join = goes_on ? last.target : -1;
   int32_t other_end = jump.target;
   for (; other_end < (goes_on ? join : count); ++other_end) {  // where the other one leaves in the same way
     const Instr& instr = info.instrs[other_end];
@@ -124,7 +147,11 @@ std::optional<int32_t> MaskLoops::begin_branch(InterpFrame& f, bool on_true) {
                                             .end = body->end,
                                             .stack = {f.stack(), f.stack() + f.depth - 1},
                                             .other_first = body->other_first,
-                                            .other_end = body->other_end});
+                                            .other_end = body->other_end,
+                                            .returns = body->returns});
+  if (body->returns) {
+    for (PyObject* entry : branch->stack) branch->held_stack.push_back(Ref::borrow(entry));
+  }
   const Ref zero = checked(PyLong_FromLong(0)), no_sizes = checked(PyTuple_New(0));
   const Ref hit = call_method(body->where_true ? "ne" : "eq", {f.top(), zero.get()});  // a tensor of its own
   loops_.push_back(std::move(branch));
@@ -135,15 +162,16 @@ std::optional<int32_t> MaskLoops::begin_branch(InterpFrame& f, bool on_true) {
 bool MaskLoops::ends_at(const InterpFrame& f) const {
   if (loops_.empty() || loops_.back()->frame != &f) return false;
   const Loop& branch = *loops_.back();
+  if (branch.returns) return f.info->instrs[f.pc].op == Op::RETURN_VALUE;
   return branch.end == f.pc || (branch.other_end == f.pc && !branch.is_other && branch.end >= 0);
 }
 
 void MaskLoops::end_branch(InterpFrame& f) {
   Loop& branch = *loops_.back();
   const size_t depth = branch.stack.size();
-  const bool has_value = branch.other_first >= 0 && static_cast<size_t>(f.depth) == depth + 1;
+  const bool has_value = branch.returns || (branch.other_first >= 0 && static_cast<size_t>(f.depth) == depth + 1);
   const std::span stack(f.stack(), f.depth - (has_value ? 1 : 0));
-  if (!std::ranges::equal(branch.stack, stack)) refuse(branch, "it leaves a value on the stack");
+  if (!branch.returns && !std::ranges::equal(branch.stack, stack)) refuse(branch, "it leaves a value on the stack");
   if (!c.options.fullgraph) {
     const std::span body = std::span(c.graph.aten_nodes).subspan(branch.turn->from.session.aten_nodes);
     if (body.size() > kMostOperators) refuse(branch, "it has many operators");
@@ -156,17 +184,32 @@ void MaskLoops::end_branch(InterpFrame& f) {
   if (branch.other_first >= 0 && !branch.is_other) return begin_other(f, branch, std::move(value));
   finish_turn(f, branch);
   choose_locals(f, branch);
+  branch.behind_first.clear();
   if (static_cast<bool>(branch.value_of_first) != has_value) refuse(branch, "one side leaves a value on the stack");
   if (has_value) {
-    value = chosen_of_both(branch, {branch.value_of_first.get()}, {value.get()});
+    value = chosen_of_both(branch, left_as_value(f, branch, branch.value_of_first), left_as_value(f, branch, value));
     if (!value) refuse(branch, "its values are not to be chosen between");
     f.push(std::move(value));
   }
   loops_.pop_back();
 }
 
+/// Variables that nobody asks for any more may hold it, too.
+MaskLoops::Left MaskLoops::left_as_value(const InterpFrame& f, const Loop& branch, const Ref& value) const {
+  Left left = {value.get()};
+  for (int32_t slot = 0; slot < f.info->nlocals; ++slot) {
+    if (is_live(*f.info, f.pc, slot)) continue;
+    left.references += (branch.turn->slots[slot].get() == left.object) + (f.slots[slot] == left.object);
+  }
+  return left;
+}
+
 void MaskLoops::begin_other(InterpFrame& f, Loop& branch, Ref value) {
   finish_turn(f, branch);
+  if (branch.returns) {  // which has used up the stack
+    f.drop(f.depth);
+    for (const Ref& entry : branch.held_stack) f.push(Ref(entry));
+  }
   const std::unique_ptr<Turn> first = std::move(branch.turn);
   branch.value_of_first = std::move(value);
   for (int32_t slot = 0; slot < f.info->nlocals; ++slot) {
@@ -183,6 +226,7 @@ void MaskLoops::begin_other(InterpFrame& f, Loop& branch, Ref value) {
 
 Ref MaskLoops::chosen_of_both(const Loop& branch, const Left& one, const Left& two) {
   PyObject *first = one.object, *other = two.object;
+  if (first && first == other) return Ref::borrow(first);
   if (first && other && is_scalar(first) && Py_TYPE(first) == Py_TYPE(other) && guards::constants_equal(first, other)) {
     return Ref::borrow(first);
   }

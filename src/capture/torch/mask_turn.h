@@ -44,9 +44,12 @@ struct MaskLoops::Loop {
   // Of an `if`, which is one turn: its instructions, and the stack in front of them.
   int32_t first = -1, end = -1;
   std::vector<PyObject*> stack;
-  // Of one with an `else`, which is a second turn behind the first: its instructions, whether it is under way, and what
-  // the first one left of local variables and on the stack.
+  // Of one with an `else`, which is a second turn behind the first: its instructions, whether each ends where it gives
+  // a value, wherever that is, whether the second is under way, and what the first one left of local variables and on
+  // the stack.
   int32_t other_first = -1, other_end = -1;
+  bool returns = false;
+  std::vector<Ref> held_stack;  // where each gives a value
   bool is_other = false;
   std::vector<Ref> behind_first;
   Ref value_of_first;
