@@ -170,7 +170,7 @@ class BackwardCapture {
     const auto size = [&](shapes::Expr size) {
       return session_.symint(shapes::substitute(size, [&](shapes::Expr symbol) {
         const auto known = symbols.find(symbol.id());
-        if (known == symbols.end()) throw Refused{"a size that only the data says"};
+        if (known == symbols.end()) throw Refused{"a data-dependent size"};
         return std::optional(known->second);
       }));
     };

@@ -282,7 +282,7 @@ bool padded_of_jagged(C& call) {
   return add(call, sizes, values.scalar_type(), values.device());
 }
 
-/// The way back. How long the items are together, only the data says, unless it is given.
+/// The way back. How long the items are together depends on the data, unless it is given.
 template <class C>
 bool jagged_of_padded(C& call) {
   const at::Tensor& padded = call.tensor(0);

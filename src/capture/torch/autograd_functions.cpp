@@ -198,8 +198,6 @@ bool TensorMap::add_again(size_t first) {
   return true;
 }
 
-/// The joint graph runs the backward when the segment ends. Then it is too late for much that interpreting it may ask
-/// for.
 std::string Gradients::rehearse(const std::vector<at::Tensor>& results) {
   for (;;) {
     const size_t known = c.graph.values.size(), symbols = c.symbols.assumed.symbols.size();
@@ -215,6 +213,8 @@ std::string Gradients::rehearse(const std::vector<at::Tensor>& results) {
   }
 }
 
+/// The joint graph runs the backward when the segment ends. Then it is too late for much that interpreting it may ask
+/// for.
 void Gradients::rehearse_backward(PyObject* function, PyObject* result) {
   if (!why_opaque(function).empty()) return;
   torch::autograd::variable_list results;

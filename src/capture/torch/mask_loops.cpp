@@ -4,11 +4,9 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
-#include <span>
 #include <string_view>
 #include <unordered_set>
 
