@@ -108,9 +108,18 @@ bool BackwardSymbols::is_of_parameter(const NumberPlace& place) const {
   return of_tensor && parameters_.contains(real(place.owner).storage().unsafeGetStorageImpl());
 }
 
+/// Bytes that an operator of the forward keeps for its own gradient. They may grow in pages, and so be as many as
+/// before where other sizes have changed.
+bool BackwardSymbols::is_of_workspace(const NumberPlace& place) const {
+  if (place.kind != Kind::Size) return false;
+  const at::Tensor& tensor = real(place.owner);
+  return tensor.scalar_type() == at::kByte && tensor.dim() == 1;
+}
+
 bool BackwardSymbols::varies(size_t number, const std::vector<int64_t>& column) const {
   const NumberPlace& place = piece_.places()[number];
   if (is_size(place.kind) && column.back() < kSizes.low) return false;
+  if (is_of_workspace(place)) return true;
   if (std::ranges::any_of(column, [&](int64_t other) { return other != column.back(); })) return true;
   return choice_.varying == Varying::All && place.kind != Kind::Stride && column.back() >= kSizes.low &&
          !is_of_parameter(place);

@@ -83,6 +83,7 @@ class BackwardSymbols {
   const at::Tensor& real(size_t tensor) const;
   std::vector<int64_t> column(size_t number) const;
   bool is_of_parameter(const NumberPlace& place) const;
+  bool is_of_workspace(const NumberPlace& place) const;
   bool varies(size_t number, const std::vector<int64_t>& column) const;
   shapes::Expr make_symbol(size_t number);
   void choose(size_t number);

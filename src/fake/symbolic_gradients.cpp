@@ -46,6 +46,14 @@ bool convolution(SymbolicCall& call) {
   return like<1, 2>(call);
 }
 
+/// (input, two weights, two biases, hidden state, cell state, ...): where a layer has no biases, too, two gradients of
+/// one.
+bool recurrent_layer(SymbolicCall& call) {
+  const auto like = [&](size_t k) { return call.dense(k, call.sizes(k)); };
+  const c10::SymInt gates = call.tensor(1).sym_size(0);
+  return like(0) && like(1) && like(2) && call.dense(3, {gates}) && call.dense(4, {gates}) && like(5) && like(6);
+}
+
 constexpr SymbolicRow gradient_rows[] = {
 #define ROW_symbolic_gradients(op, ...) {op, __VA_ARGS__},
 #include "ops/rows.def"

@@ -173,6 +173,28 @@ def recurrent(compile: Compile, seen: Seen) -> Step:
     return step
 
 
+def rows_of(layer: Callable[[], nn.Module]) -> Callable[[Compile, Seen], Step]:
+    """Sequences through a layer whose gradients are one operator, whatever their length."""
+
+    def program(compile: Compile, seen: Seen) -> Step:
+        net = layer()
+        head = compile(lambda h: torch.relu(h).square().mean())
+
+        def step(n: int, m: int) -> None:
+            x = torch.randn(n, m, 4, requires_grad=True)
+            y, (h, c) = net(x)
+            (head(y) + h.sum() + c.square().mean()).backward()
+            seen.extend([x.grad, *gradients(net)])
+
+        return step
+
+    return program
+
+
+TABLE["lstm"] = rows_of(lambda: nn.LSTM(4, 8, 2, batch_first=True, bidirectional=True))
+TABLE["lstm_without_biases"] = rows_of(lambda: nn.LSTM(4, 8, bias=False))
+
+
 @TABLE
 def with_hooks(compile: Compile, seen: Seen) -> Step:
     a, b, c = network()

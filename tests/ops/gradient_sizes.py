@@ -119,6 +119,13 @@ def attention(q: torch.Tensor, k: torch.Tensor) -> Any:
     return aten._scaled_dot_product_flash_attention_for_cpu_backward(y, q, k, k, y, sums, 0.0, False)
 
 
+def recurrent_layer(x: torch.Tensor, w: torch.Tensor, wh: torch.Tensor, h: torch.Tensor) -> Any:
+    """Of three numbers. What the forward would keep for its backward is bytes, of which there are enough."""
+    layer, y = (x, w, wh, w[:, 0], w[:, 0], h, h), x[..., :1] + h
+    space = torch.full((1 << 18,), 62, dtype=torch.uint8)
+    return aten.mkldnn_rnn_layer_backward(*layer, y, h, h, y, h, h, False, 2, 3, 1, True, True, False, [], False, space)
+
+
 PAIR = "a! b!, a! b!"
 CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     "aten::_softmax_backward_data": (PAIR, of(aten._softmax_backward_data, 1, torch.float32)),
@@ -151,6 +158,7 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
         not_empty(lambda grad, v, g, norms: aten._weight_norm_interface_backward(grad, v, g, norms, 0)),
     ),
     "aten::convolution_backward": ("a! b! c!, d! b! 1!", convolution),
+    "aten::mkldnn_rnn_layer_backward": ("a! b! 2!, 12! 2!, 12! 3!, b! 3!", not_empty(recurrent_layer)),
     "aten::embedding_dense_backward": (
         "a! b! c!, i:a! b!", lambda grad, i: aten.embedding_dense_backward(grad, i, grad.shape[0] + 2, -1, False)
     ),
