@@ -1178,10 +1178,18 @@ class Leaves:
         return False
 
 
+class Waits:
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *error):
+        return False
+
+
 @programs()
 def with_half_a_manager(x):
     texts = []
-    for manager in (Enters(), Leaves()):
+    for manager in (Enters(), Leaves(), Waits(), 3):
         try:
             with manager:
                 pass

@@ -110,7 +110,8 @@ Decision decide(PyObject* function) {
   auto found = known->find(code);
   if (found != known->end()) return found->second;
   Decision decision;
-  const std::string_view module = module_of(PyFunction_GET_GLOBALS(function));
+  std::string_view module = module_of(PyFunction_GET_GLOBALS(function));
+  if (module == "_py_warnings") module = "warnings";  // where 3.14 has them
   const char* qualname = PyUnicode_AsUTF8(reinterpret_cast<PyCodeObject*>(code)->co_qualname);
   for (const FunctionRow& row : kFunctions) {
     if (!names_module(row.module, module)) continue;

@@ -131,7 +131,7 @@ bool is_issue(const DeferredCall& call) {
 }
 
 Ref handle_filters_mutated(Capture& capture, const CallArgs&) {
-  static constinit Imported function("_warnings", "_filters_mutated");
+  static constinit Imported function("warnings", "_filters_mutated");  // from 3.14 on it takes the filters' lock
   if (std::ranges::any_of(capture.deferred.calls, is_issue)) {
     capture.side_exit(BreakReason::InputOutput, "the filters of warnings are set behind a warning");
   }
@@ -170,7 +170,8 @@ Ref handle_warn(Capture& capture, const CallArgs& args) {
 
 std::span<const HandlerRow> warning_handlers() {
   static constexpr HandlerRow rows[] = {{"_warnings.warn", handle_warn},
-                                        {"_warnings._filters_mutated", handle_filters_mutated}};
+                                        {"_warnings._filters_mutated", handle_filters_mutated},
+                                        {"_warnings._filters_mutated_lock_held", handle_filters_mutated}};
   return rows;
 }
 

@@ -12,13 +12,17 @@ void set_empty_slot_error(PyObject* object, PyObject* name);
 inline void set_no_manager_error(PyObject* object, bool has_enter, bool has_exit) {
 #if PY_VERSION_HEX >= 0x030E0000
   (void)has_enter;
-  const char* missed = has_exit ? " (missed __enter__ method)" : " (missed __exit__ method)";
+  auto* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
+  const bool is_async = PyObject_HasAttrString(type, "__aenter__") && PyObject_HasAttrString(type, "__aexit__");
+  PyErr_Format(PyExc_TypeError, "'%T' object does not support the context manager protocol (missed %s method)%s", object,
+               has_exit ? "__enter__" : "__exit__",
+               is_async ? " but it supports the asynchronous context manager protocol. Did you mean to use 'async with'?"
+                        : "");
 #else
   (void)has_exit;
-  const char* missed = has_enter ? " (missed __exit__ method)" : "";
-#endif
   PyErr_Format(PyExc_TypeError, "'%.200s' object does not support the context manager protocol%s",
-               Py_TYPE(object)->tp_name, missed);
+               Py_TYPE(object)->tp_name, has_enter ? " (missed __exit__ method)" : "");
+#endif
 }
 
 }  // namespace magneto
