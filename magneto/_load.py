@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-OLDEST, NEWEST = (3, 11), (3, 13)  # of CPython; src/python/abi has files for each
+OLDEST, NEWEST = (3, 11), (3, 14)  # of CPython; src/python/abi has files for each
 
 _REBUILD = "build Magneto with this PyTorch (`make build` in a checkout, `make wheel` for a wheel)"
 _UNKNOWN = ("", "None", "Unknown")  # what builds from an unpacked archive call their commit

@@ -252,7 +252,7 @@ EXAMPLES: dict[str, Example] = {
 WITHOUT = {
     "OpaqueIterator": "a loop that goes on behind an earlier break is no break of its own: it is not counted",
     "ChangingValue": "it stands behind an earlier break, once `cache_size_limit` is near: it is not counted",
-    "Opcode": "no instruction that Python 3.11 to 3.13 make for functions is known to have it",
+    "Opcode": 't"" strings of Python 3.14 have it; no instruction of older ones is known to',
     "Rebuild": "it depends on what is alive at an earlier break: an object that only C code can make",
 }
 

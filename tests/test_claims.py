@@ -145,7 +145,7 @@ def test_versions_of_python_agree() -> None:
     ("interpreter", "is_found"),
     [
         (("cpython", (3, 10), True), "CPython 3.10"),
-        (("cpython", (3, 14), True), "CPython 3.14"),
+        (("cpython", (3, 15), True), "CPython 3.15"),
         (("cpython", (3, 13), False), "CPython 3.13 without a GIL"),
         (("pypy", (3, 11), True), "pypy 3.11"),
     ],
