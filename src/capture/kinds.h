@@ -66,7 +66,7 @@ PyObject* sample_of(PyObject* object);
 bool is_scalar(PyObject* object);
 /// An int, float, complex, str or bytes, also of a subclass, a number of NumPy, a range or a slice: guarded by value.
 bool is_value(PyObject* object);
-/// Attributes of its instances are read, or set, by C code in a way of its own (weakref.proxy, threading.local).
+/// Attributes of its instances are read, or set, by C code in a way of its own (weakref.proxy).
 bool has_own_getattr(PyTypeObject* type);
 bool has_own_setattr(PyTypeObject* type);
 /// Types, modules, C functions, descriptors, torch dtypes...: guarded by identity, constants after that.

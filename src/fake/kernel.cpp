@@ -16,7 +16,7 @@
 #include "fake/matmul.h"
 #include "fake/meta_kernel.h"
 #include "fake/operator_facts.h"
-#include "fake/products.h"
+#include "fake/own_gradients.h"
 #include "fake/record.h"
 #include "fake/size_node.h"
 #include "fake/zero_tensors.h"
@@ -405,6 +405,7 @@ void register_kernels() {
     }
     register_matmul(*whole);
     register_products(*whole);
+    register_extremes(*whole);
     register_ctc_loss(*whole);
     return true;
   }();

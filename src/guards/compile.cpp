@@ -292,6 +292,9 @@ class Compiler {
       case SourceKind::ContextValue:
         op.kind = OpKind::LoadContextValue;
         break;
+      case SourceKind::ThreadDict:
+        op.kind = OpKind::LoadThreadDict;
+        break;
       case SourceKind::Grad:
         op.kind = OpKind::LoadGrad;
         break;

@@ -91,6 +91,8 @@ std::string accessor(const Source& source) {
       return "DequeGetItemGuardAccessor(" + std::to_string(source.index) + ")";
     case SourceKind::ContextValue:
       return "ContextValueGuardAccessor";
+    case SourceKind::ThreadDict:
+      return "ThreadDictGuardAccessor";
     case SourceKind::Number:
       return "NumberGuardAccessor";
   }

@@ -9,13 +9,13 @@
 
 #include "guards/array.h"
 #include "guards/constants.h"
-#include "guards/context_value.h"
 #include "guards/draw.h"
 #include "guards/guards.h"
 #include "guards/objects.h"
 #include "guards/planted.h"
 #include "guards/program.h"
 #include "guards/text.h"
+#include "guards/thread_state.h"
 
 namespace magneto::guards {
 
@@ -205,6 +205,8 @@ inline bool GuardProgram::Impl::step(const Op& op, const Roots& roots) {
       return load_deque_item(op) || fail();
     case OpKind::LoadContextValue:
       return stored(base ? context_value(base) : nullptr);
+    case OpKind::LoadThreadDict:
+      return stored(base ? thread_dict(base) : nullptr);
     case OpKind::LoadGrad:
       if (base && !is_tensor(base)) return wrong_base();
       return stored(base ? load_grad(base) : nullptr);

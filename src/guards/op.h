@@ -25,6 +25,7 @@ enum class OpKind : uint8_t {
   LoadDraw,       // of the random.Random `other`, its draw `number`
   LoadDequeItem,  // of the deque `other`, its item `number`, or its maxlen
   LoadContextValue,
+  LoadThreadDict,
   LoadGrad,
   // Groups: group `number`, on the instance dict of `slot` or on the dict in `slot`.
   InstanceEntries,

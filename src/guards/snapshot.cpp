@@ -132,6 +132,7 @@ bool WordReader::collect(const Op& op, bool owned) {
     case OpKind::LoadDraw:
     case OpKind::LoadDequeItem:
     case OpKind::LoadContextValue:
+    case OpKind::LoadThreadDict:
     case OpKind::LoadGrad:
     case OpKind::CheckTensor:  // has a list of its own
     case OpKind::CheckTensorData:

@@ -89,6 +89,8 @@ std::string Source::name_on(const std::string& above) const {
       return index < 0 ? above + ".maxlen" : above + "[" + std::to_string(index) + "]";
     case SourceKind::ContextValue:
       return above + ".get()";
+    case SourceKind::ThreadDict:
+      return above + ".__dict__";
     case SourceKind::Number:
       if (key) return constant_name(key.get()) + "(" + above + (other ? ", " + other->name() : "") + ")";
       return "(" + above + " " + symbol_of(static_cast<Arithmetic>(index)) + " " + other->name() + ")";
@@ -182,6 +184,9 @@ const Source* SourceTable::deque_item(const Source* base, Py_ssize_t index) {
 const Source* SourceTable::deque_limit(const Source* base) { return deque_item(base, -1); }
 const Source* SourceTable::context_value(const Source* variable) {
   return intern(SourceKind::ContextValue, variable, nullptr, 0);
+}
+const Source* SourceTable::thread_dict(const Source* local) {
+  return intern(SourceKind::ThreadDict, local, nullptr, 0);
 }
 const Source* SourceTable::grad(const Source* base) { return intern(SourceKind::Grad, base, nullptr, 0); }
 

@@ -39,6 +39,7 @@ namespace magneto::guards {
   X(Draw, true, "base: a random.Random; what its `index`-th call of random() from here will give")              \
   X(DequeItem, true, "base: a deque; item `index`, or its maxlen if that is -1")                                \
   X(ContextValue, true, "base: a contextvars.ContextVar; what the thread's context has for it, defaults aside") \
+  X(ThreadDict, true, "base: a threading.local; the dict that it has for this thread")                          \
   X(Number, true, "base, other: numbers; what the arithmetic `index` gives for them; key: the function called")
 
 enum class SourceKind : uint8_t {
@@ -87,6 +88,7 @@ class SourceTable {
   const Source* deque_item(const Source* base, Py_ssize_t index);
   const Source* deque_limit(const Source* base);
   const Source* context_value(const Source* variable);
+  const Source* thread_dict(const Source* local);
   /// `left` and `right` are checked when they are loaded: exact ints and floats, else the source is missing.
   const Source* number(Arithmetic operation, const Source* left, const Source* right);
   /// The same of what a C function of numbers gives for one, or two (`right` is not null).

@@ -347,6 +347,23 @@ def thread_local_value(start):
 
 
 @scenario
+def thread_local_written(start):
+    tl = threading.local()
+
+    def program(x):
+        tl.n = getattr(tl, "n", 0) + 1
+        return x * tl.n
+
+    c = start(program)
+    c(v())
+    c(v())
+    t = threading.Thread(target=lambda: [c(v()) for _ in range(3)])
+    t.start()
+    t.join()
+    c(v())
+
+
+@scenario
 def mapping_proxy_and_views(start):
     d = {"a": 1.0}
     p = types.MappingProxyType(d)

@@ -6,6 +6,7 @@ import operator
 import numpy as np
 import torch
 from scenario import Registry, v
+from torch.utils._device import DeviceContext
 
 scenario = Registry()
 
@@ -484,6 +485,22 @@ def set_default_device_inside(start):
             torch.set_default_device(None)
         with torch.device("meta"):
             z = torch.zeros(3)
+        return (x + 1, y.device, z.device, torch.ones(1).device)
+
+    c = start(program)
+    c(v())
+    c(v())
+
+
+@scenario
+def device_context_inside(start):
+
+    def program(x):
+        with DeviceContext("meta"):
+            y = torch.ones(2)
+        torch.set_default_device("meta")
+        z = torch.zeros(3)
+        torch.set_default_device(None)
         return (x + 1, y.device, z.device, torch.ones(1).device)
 
     c = start(program)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,6 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 programs = Programs()
 SCALE = contextvars.ContextVar("SCALE", default=2.0)
 MODE: contextvars.ContextVar[Any] = contextvars.ContextVar("MODE")
+LOCAL = threading.local()
 
 
 @contextlib.contextmanager
@@ -137,6 +139,71 @@ def variable_set_and_an_error(x):
             raise ValueError(MODE.get())
     except ValueError as error:
         return x + 1, error.args, MODE.get("none")
+
+
+# -- what a thread has ---------------------------------------------------------------------------------------------------
+
+
+@programs.made()
+def thread_local_that_changes():
+    local = threading.local()
+    turns = iter([2, None, 2.5, "text"])
+
+    def change():
+        turn = next(turns)
+        if turn is not None:
+            local.scale = turn
+        elif hasattr(local, "scale"):
+            del local.scale
+
+    def program(x):
+        first = x * getattr(local, "scale", 10)
+        change()
+        return first, getattr(local, "scale", None), sorted(vars(local))
+
+    return program
+
+
+@programs.made()
+def thread_local_stack():
+    local = threading.local()
+
+    @contextlib.contextmanager
+    def scaled(by):
+        if not hasattr(local, "stack"):
+            local.stack = []
+        local.stack.append(by)
+        try:
+            yield
+        finally:
+            local.stack.pop()
+
+    def program(x):
+        with scaled(2), scaled(x.sum()):
+            y = x * local.stack[0] + local.stack[-1] + len(local.stack)
+        return y, local.stack, local.__dict__ is local.__dict__
+
+    program.watched = (local.__dict__,)
+    return program
+
+
+@programs()
+def thread_local_without_a_value(x):
+    local = LOCAL
+    try:
+        return x * local.missing
+    except AttributeError as error:
+        return x, str(error), local.__class__ is threading.local
+
+
+@programs()
+def thread_local_deleted_twice(x):
+    LOCAL.n = x
+    del LOCAL.n
+    try:
+        del LOCAL.n
+    except AttributeError as error:
+        return x + 1, str(error)
 
 
 # -- switches of the process --------------------------------------------------------------------------------------------

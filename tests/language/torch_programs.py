@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from programs import Programs, vector
@@ -243,6 +244,54 @@ def element_of_what_was_written_before(x, i):
 @programs(lambda: (matrix(), torch.tensor(True)), lambda: (matrix(), torch.tensor(1, dtype=torch.uint8)), breaks=True)
 def element_at_a_mask(x, i):
     return x[i]
+
+
+@programs()
+def older_constructors_of_data(x):
+    rows = [[1, 2], [3, 4]]
+    return (
+        x * torch.Tensor([2]),
+        torch.Tensor((1.5, True)),
+        torch.FloatTensor(rows),
+        torch.LongTensor([len(x), 7]),
+        torch.BoolTensor([True, False]),
+        torch.DoubleTensor(range(3)),
+        torch.Tensor(np.arange(3)),
+        torch.FloatTensor(np.ones(2, np.float32)),
+        torch.Tensor(x) is x,
+    )
+
+
+@programs(lambda: (vector(),), lambda: (vector(),), lambda: (torch.ones(3),), lambda: (torch.ones(4),))
+def older_constructors_of_sizes(x):
+    made = torch.Tensor(2, 3).fill_(1), torch.Tensor(x.size()).zero_(), torch.IntTensor(x.size(0), 1).fill_(7)
+    return made, torch.Tensor(), torch.LongTensor(len(x)).zero_(), torch.Tensor(0, 2)
+
+
+@programs(breaks=True)
+def older_constructors_of_something_else(x):
+    texts = []
+    for make in (
+        lambda: torch.LongTensor(x),
+        lambda: torch.Tensor(2.5),
+        lambda: torch.Tensor({}),
+        lambda: torch.Tensor("no"),
+    ):
+        try:
+            texts.append(make())
+        except (TypeError, ValueError) as error:
+            texts.append(type(error))
+    return x + 1, texts
+
+
+@programs(lambda: (vector().requires_grad_(),))
+def requires_grad_as_it_is(x):
+    return x.requires_grad_() * 2, x.requires_grad_(requires_grad=True) is x, x.requires_grad_(True).detach()
+
+
+@programs(lambda: (vector(),))
+def requires_no_grad_as_it_is(x):
+    return x.requires_grad_(False) * 2, x.requires_grad_(requires_grad=False) is x
 
 
 @programs(lambda: (matrix().requires_grad_(), torch.tensor(1)), breaks=True)

@@ -3,7 +3,7 @@
 #include "capture/calls/deferred.h"
 #include "capture/calls/handlers.h"
 #include "capture/world/world.h"
-#include "guards/context_value.h"
+#include "guards/thread_state.h"
 #include "python/imported.h"
 
 namespace magneto::capture {

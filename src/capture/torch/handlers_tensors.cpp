@@ -62,12 +62,20 @@ Ref handle_tolist(Capture& capture, const CallArgs& args) {
   return checked(PyObject_CallMethod(real.get(), "tolist", nullptr));
 }
 
+/// `requires_grad_(requires_grad=True)` asks for what the tensor has already.
+bool requires_grad_as_asked(const at::Tensor& tensor, const CallArgs& args) {
+  if (args.values.size() == 1) return tensor.requires_grad();
+  if (args.values.size() != 2) return false;
+  PyObject* keyword = args.keyword(1);
+  if (keyword && PyUnicode_CompareWithASCIIString(keyword, "requires_grad") != 0) return false;
+  return args.values[1] == (tensor.requires_grad() ? Py_True : Py_False);
+}
+
 /// Of a tensor made in the segment: no operator, but a call that the torch level has to repeat.
 Ref handle_requires_grad(Capture& capture, const CallArgs& args) {
   PyObject* tensor = args.values.at(0);
   if (capture.tensors.is_input(tensor)) {
-    const bool asks_none = args.values.size() == 2 && !args.kwnames && args.values[1] == Py_False;
-    if (asks_none && !unpack_tensor(tensor).requires_grad()) return Ref::borrow(tensor);  // as it is already
+    if (requires_grad_as_asked(unpack_tensor(tensor), args)) return Ref::borrow(tensor);
     capture.side_exit(BreakReason::AutogradCall, "requires_grad_() of a tensor from outside");
   }
   static PyObject* const method = PyObject_GetAttrString(tensor_class(), "requires_grad_");

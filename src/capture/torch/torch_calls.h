@@ -43,6 +43,9 @@ class TorchCalls {
   Ref profiler_label(PyObject* callable, const CallArgs& args);
   Ref call_script_function(PyObject* function, const CallArgs& args);
   Ref make_generator(const CallArgs& args);
+  /// torch.Tensor(sizes or data), and the same of torch.FloatTensor and its like. Null: another class, other arguments.
+  /// (legacy_constructors.cpp)
+  Ref legacy_tensor(PyTypeObject* type, const CallArgs& args);
   void check_refusal();
   graph::PyArg py_arg(PyObject* object);
   /// What an operator raises now is not all that the caller would see: a handler, or a write that is kept back, comes

@@ -10,6 +10,8 @@
 #include "capture/world/containers.h"
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
+#include "guards/thread_state.h"
+#include "python/abi/private.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
@@ -36,6 +38,18 @@ bool Attributes::write_of_module(PyObject* owner, PyObject* name, PyObject* valu
     throw PythonError{};
   }
   c.overlays.store_entry(dict, name, value);
+  return true;
+}
+
+bool Attributes::write_of_thread_local(PyObject* owner, PyObject* name, PyObject* value, PyObject*) {
+  const guards::Source* source = c.world.source_of(owner);
+  if (!source || lookup_in_type(Py_TYPE(owner), name)) return false;
+  Ref dict = c.world.wrap(guards::thread_dict(owner), c.sources.thread_dict(source));
+  if (!value && !c.overlays.dict_lookup(dict.get(), name)) {
+    PyErr_Format(PyExc_AttributeError, "'%.50s' object has no attribute '%U'", Py_TYPE(owner)->tp_name, name);
+    throw PythonError{};
+  }
+  c.overlays.store_entry(dict.get(), name, value);
   return true;
 }
 

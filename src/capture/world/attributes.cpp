@@ -17,6 +17,7 @@
 #include "capture/world/containers.h"
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
+#include "guards/thread_state.h"
 #include "python/abi/dicts.h"
 #include "python/abi/errors.h"
 #include "python/abi/private.h"
@@ -117,6 +118,7 @@ namespace {
 bool is_class(PyObject* object) { return PyType_Check(object); }
 bool is_module(PyObject* object) { return PyModule_Check(object); }
 bool is_super(PyObject* object) { return Py_TYPE(object) == &PySuper_Type; }
+bool is_thread_local(PyObject* object) { return guards::thread_dict(object) != nullptr; }
 bool is_any(PyObject*) { return true; }
 
 }  // namespace
@@ -129,6 +131,7 @@ constexpr Attributes::OwnerKind Attributes::kOwners[] = {
     {"an array", is_array, &Attributes::read_of_array, nullptr},
     {"a storage", is_storage, &Attributes::read_of_storage, nullptr},
     {"super()", is_super, &Attributes::read_of_super, nullptr},
+    {"a threading.local", is_thread_local, &Attributes::read_of_thread_local, &Attributes::write_of_thread_local},
     {"any other object", is_any, &Attributes::read_of_object, &Attributes::write_of_object},
 };
 
@@ -294,6 +297,18 @@ Ref Attributes::read_of_module(PyObject* owner, PyObject* name, bool*) {
   if (Py_TYPE(owner) == &PyModule_Type) return {};
   PyObject* method = type_lookup(Py_TYPE(owner), MAGNETO_STR("__getattr__"));
   return method ? c.calls.call(c.world.wrap(method, c.sources.constant(method)).get(), {owner, name}) : Ref();
+}
+
+/// Its attributes are the entries of a dict that this thread has for it.
+Ref Attributes::read_of_thread_local(PyObject* owner, PyObject* name, bool* unbound) {
+  const Source* source = c.world.source_of(owner);
+  if (!source) return read_of_object(owner, name, unbound);
+  Ref dict = c.world.wrap(guards::thread_dict(owner), c.sources.thread_dict(source));
+  if (PyUnicode_CompareWithASCIIString(name, "__dict__") == 0) return dict;
+  PyObject* descriptor = lookup_in_type(Py_TYPE(owner), name);
+  if (descriptor && Py_TYPE(descriptor)->tp_descr_set) return bind(descriptor, owner, Py_TYPE(owner), nullptr);
+  if (Ref value = c.overlays.dict_lookup(dict.get(), name)) return value;
+  return descriptor ? bind(descriptor, owner, Py_TYPE(owner), nullptr) : Ref();
 }
 
 Ref Attributes::read_of_super(PyObject* owner, PyObject* name, bool*) {

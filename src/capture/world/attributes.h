@@ -77,10 +77,12 @@ class Attributes {
   Ref read_of_array(PyObject* owner, PyObject* name, bool* unbound);
   Ref read_of_storage(PyObject* owner, PyObject* name, bool* unbound);
   Ref read_of_super(PyObject* owner, PyObject* name, bool* unbound);
+  Ref read_of_thread_local(PyObject* owner, PyObject* name, bool* unbound);
   Ref read_of_object(PyObject* owner, PyObject* name, bool* unbound);
   Ref read_by_getattribute(PyObject* getattribute, PyObject* owner, PyObject* name);
   bool write_of_class(PyObject* owner, PyObject* name, PyObject* value, PyObject* setter);
   bool write_of_module(PyObject* owner, PyObject* name, PyObject* value, PyObject* setter);
+  bool write_of_thread_local(PyObject* owner, PyObject* name, PyObject* value, PyObject* setter);
   bool write_of_tensor(PyObject* owner, PyObject* name, PyObject* value, PyObject* setter);
   bool write_of_object(PyObject* owner, PyObject* name, PyObject* value, PyObject* setter);
   void write_of_torch_module(PyObject* owner, PyObject* name, PyObject* value);

@@ -223,6 +223,7 @@ Ref Calls::call_type(PyTypeObject* type, const CallArgs& given, bool past_metacl
     Ref reference = checked(PyWeakref_NewRef(args.values[0], nullptr));  // the one that it has
     return c.world.wrap(reference.get(), c.sources.constant(reference.get()));
   }
+  if (Ref tensor = c.torch.legacy_tensor(type, args)) return tensor;
   if (object == THPGeneratorClass) {
     c.numbers.specialize_all(args);
     return c.torch.make_generator(args);

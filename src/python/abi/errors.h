@@ -14,10 +14,10 @@ inline void set_no_manager_error(PyObject* object, bool has_enter, bool has_exit
   (void)has_enter;
   auto* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
   const bool is_async = PyObject_HasAttrString(type, "__aenter__") && PyObject_HasAttrString(type, "__aexit__");
-  PyErr_Format(PyExc_TypeError, "'%T' object does not support the context manager protocol (missed %s method)%s", object,
-               has_exit ? "__enter__" : "__exit__",
-               is_async ? " but it supports the asynchronous context manager protocol. Did you mean to use 'async with'?"
-                        : "");
+  PyErr_Format(
+      PyExc_TypeError, "'%T' object does not support the context manager protocol (missed %s method)%s", object,
+      has_exit ? "__enter__" : "__exit__",
+      is_async ? " but it supports the asynchronous context manager protocol. Did you mean to use 'async with'?" : "");
 #else
   (void)has_exit;
   PyErr_Format(PyExc_TypeError, "'%.200s' object does not support the context manager protocol%s",

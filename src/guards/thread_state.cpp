@@ -1,5 +1,6 @@
-#include "guards/context_value.h"
+#include "guards/thread_state.h"
 
+#include "python/imported.h"
 #include "python/ref.h"
 
 namespace magneto::guards {
@@ -14,6 +15,14 @@ PyObject* context_value(PyObject* variable) {
   }
   const Ref held = Ref::steal(value);
   return value == nothing ? nullptr : value;
+}
+
+PyObject* thread_dict(PyObject* object) {
+  static constinit Imported type("_thread", "_local");
+  if (Py_TYPE(object) != type.type()) return nullptr;
+  const Ref dict = Ref::steal(PyObject_GetAttrString(object, "__dict__"));
+  if (!dict) PyErr_Clear();
+  return dict.get();
 }
 
 }  // namespace magneto::guards
