@@ -11,6 +11,7 @@
 #include "autograd/engine.h"
 #include "autograd/kept_gradients.h"
 #include "autograd/node_fields.h"
+#include "fake/sparse_gradients.h"
 #include "graph/aliases.h"
 #include "graph/operator_run.h"
 #include "graph/symbols.h"
@@ -94,10 +95,12 @@ class BackwardCapture {
     }
     session_.assume_floats([](const at::Tensor&) { return false; });
     const EngineScope scope(session_);
+    const fake::TakesSparseGradients takes_sparse;
     const c10::AutoGradMode no_grad(false);
     for (size_t i = piece_.first(); i < piece_.end(); ++i) {
       if (steps_[i].role == Role::Inside) run(steps_[i], i);
     }
+    if (std::string why = fake::reads_sparse_gradient(made_.graph, 0); !why.empty()) throw Refused{std::move(why)};
     for (size_t i = piece_.first(); i < steps_.size(); ++i) give(i);
   }
 

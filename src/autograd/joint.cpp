@@ -16,6 +16,7 @@
 #include "autograd/kept_gradients.h"
 #include "autograd/nodes.h"
 #include "autograd/regions.h"
+#include "fake/sparse_gradients.h"
 #include "graph/aliases.h"
 
 namespace magneto::autograd {
@@ -167,7 +168,10 @@ JointTrace::Group JointTrace::trace_group(std::vector<size_t> roots, const torch
     group.tangents.push_back(session_->value_of(tangents.back()));
     edges.push_back(torch::autograd::impl::gradient_edge(fake_of_root(root)));
   }
-  const torch::autograd::variable_list gradients = run_engine(*session_, edges, tangents, leaves);
+  const torch::autograd::variable_list gradients = [&] {
+    const fake::TakesSparseGradients takes_sparse;
+    return run_engine(*session_, edges, tangents, leaves);
+  }();
   if (session_->refused()) throw Refused{};
   for (const at::Tensor& gradient : gradients) {
     group.gradients.push_back(gradient.defined() ? session_->value_of(gradient) : graph::kNoValue);
@@ -175,9 +179,25 @@ JointTrace::Group JointTrace::trace_group(std::vector<size_t> roots, const torch
       throw Refused{"the gradient of an input is of a class of tensors"};
     }
   }
+  if (std::string why = fake::reads_sparse_gradient(*graph_, group.begin); !why.empty()) throw Refused{std::move(why)};
   group.end = graph_->aten_nodes.size();
   for (size_t i = group.begin; i < group.end; ++i) graph_->aten_nodes[i].torch_node = -1;  // of interpreted backwards
   return group;
+}
+
+/// Where the groups' backwards become one, it would add up sparse gradients.
+bool JointTrace::adds_sparse() const {
+  for (size_t leaf = 0; leaf < leaves_.size(); ++leaf) {
+    size_t groups = 0, sparse = 0;
+    for (const Group& group : groups_) {
+      const graph::ValueId gradient = group.gradients[leaf];
+      if (gradient == graph::kNoValue) continue;
+      ++groups;
+      sparse += static_cast<size_t>(fake::is_sparse_gradient(*graph_, gradient));
+    }
+    if (groups > 1 && sparse > 0) return true;
+  }
+  return false;
 }
 
 void for_each_input(const Joint& joint, const std::function<void(graph::ValueId)>& visit) {
@@ -255,6 +275,7 @@ std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& 
     if (graph.symbols_of(graph::ValueKind::Result).size() != data_sizes) {
       return refuse("its backward has sizes or numbers that depend on data");
     }
+    if (trace.adds_sparse()) return refuse("sparse gradients of one weight from several results");
     const std::set<graph::ValueId> changed = graph::changed_in_place(graph);
     for (const Group& group : trace.groups_) {
       for (size_t i = group.begin; i < group.end && !changed.empty(); ++i) {

@@ -119,6 +119,7 @@ class JointTrace {
   const at::Tensor& fake_of_root(size_t root) const { return results_.fake_of_root(roots_[root]); }
   Group trace_group(std::vector<size_t> roots, const std::vector<torch::autograd::Edge>& leaves);
   std::vector<std::vector<size_t>> sharing(const Group& group) const;
+  bool adds_sparse() const;
   WholeJoint take_whole(const PartitionWay& way) const;
 
   fake::Session* session_;

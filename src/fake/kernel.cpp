@@ -19,6 +19,7 @@
 #include "fake/own_gradients.h"
 #include "fake/record.h"
 #include "fake/size_node.h"
+#include "fake/sparse_gradients.h"
 #include "fake/zero_tensors.h"
 #include "ops/operator.h"
 #include "support/gil.h"
@@ -407,6 +408,7 @@ void register_kernels() {
     register_products(*whole);
     register_extremes(*whole);
     register_ctc_loss(*whole);
+    register_sparse_gradients(*whole);
     return true;
   }();
   (void)registered;
