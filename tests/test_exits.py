@@ -12,6 +12,7 @@ import io
 import itertools
 import sys
 import traceback
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -1106,3 +1107,27 @@ def test_a_group_that_is_alive_at_an_exit(every: int) -> None:
         compiled = magneto.compile(program, backend="eager")
         for numbers in ([1, 1, 2, 4, 4], [1, 1, 2, 4, 4], [3, 3]):
             assert_same(compiled(X, numbers), program(X, numbers))
+
+
+def test_views_of_dicts_live_on() -> None:
+    """An exit makes them again of the dicts, those from outside too: no exits in front of the calls that make them."""
+    outside = OrderedDict(a=1)
+
+    def program(x: torch.Tensor) -> Any:
+        inside = {"b": 2}
+        views = [inside.keys(), inside.values(), inside.items(), outside.keys(), outside.values(), outside.items()]
+        magneto.graph_break()
+        inside["c"] = outside["d"] = 3
+        return x + len(views[0]), views
+
+    compiled = magneto.compile(program)
+    for _ in range(2):
+        outside = OrderedDict(a=1)
+        result, views = program(torch.ones(2))
+        expected = str(views)
+        outside = OrderedDict(a=1)
+        result_2, views_2 = compiled(torch.ones(2))
+        assert (result_2.tolist(), str(views_2)) == (result.tolist(), expected)
+        outside["e"] = 4
+        assert "e" in views_2[3]
+    assert magneto.stats()["breaks"] == 1, magneto.stats()["break_reasons"]

@@ -310,3 +310,10 @@ def ranks_and_other_transforms(x, a):
         np.trunc(a),
         x - 1,
     )
+
+
+@programs(*[lambda size=size: (torch.ones(size, 2),) for size in (3, 4, 5, 5)])
+def numbers_of_shapes(x):
+    lengths = [x.size(0), 2]
+    flat = x.view(int(np.prod(x.shape))) * np.prod(x.shape[1:])
+    return flat, np.prod(lengths) * x, np.mean((1, 2)) + x, np.max([1, 2.5]), np.sum(lengths, axis=None), np.zeros(2)

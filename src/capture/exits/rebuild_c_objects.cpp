@@ -71,12 +71,32 @@ int32_t Rebuilder::build_dict_iterator(PyObject* value) {
   return made;
 }
 
+namespace {
+
+/// What makes a view of a dict, called with the dict. Borrowed. Null: of another type.
+PyObject* maker_of_view(PyTypeObject* type) {
+  struct View {
+    PyTypeObject *type, *dict;
+    const char* method;
+  };
+  static constexpr View views[] = {
+      {&PyDictKeys_Type, &PyDict_Type, "keys"},       {&PyDictValues_Type, &PyDict_Type, "values"},
+      {&PyDictItems_Type, &PyDict_Type, "items"},     {&PyODictKeys_Type, &PyODict_Type, "keys"},
+      {&PyODictValues_Type, &PyODict_Type, "values"}, {&PyODictItems_Type, &PyODict_Type, "items"},
+  };
+  if (type == &PyDictProxy_Type) return reinterpret_cast<PyObject*>(type);
+  const auto* found = std::ranges::find(views, type, &View::type);
+  return found == std::end(views) ? nullptr : PyDict_GetItemString(type_dict(found->dict), found->method);
+}
+
+}  // namespace
+
 int32_t Rebuilder::build_reduced(PyObject* value) {
   PyTypeObject* type = Py_TYPE(value);
-  if (type == &PyDictProxy_Type) {
+  if (PyObject* maker = maker_of_view(type)) {
     PyObject* mapping = referent(value, &PyDict_Type);
     if (!mapping) throw unbuildable(value);
-    std::vector<int32_t> args = {constant(reinterpret_cast<PyObject*>(type)), build(mapping)};
+    std::vector<int32_t> args = {constant(maker), build(mapping)};
     return memo_[value] = emit(PlanOp::Call, std::move(args));
   }
   static constexpr const char* reducible[] = {"list_iterator",

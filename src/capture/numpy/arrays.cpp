@@ -386,6 +386,45 @@ std::optional<NumpyRow> row_of_ufunc_method(PyObject* callable, const CallArgs& 
   return NumpyRow{NumpyKind::Function, name.c_str(), method == "outer" ? 2 : 1};
 }
 
+bool is_plain_number(PyObject* object) {
+  return PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyBool_Check(object);
+}
+
+/// What a function gives for numbers, and lists and tuples of numbers: `numpy.prod(x.shape)`. Numbers that differ from
+/// call to call are guarded by value. Null: it is given something else, or gives an array, which each run makes anew.
+Ref number_of_numbers(Capture& capture, PyObject* function, CallArgs args) {
+  std::vector<Ref> held, unknown;
+  const auto is_number = [&](PyObject* value) {
+    PyObject* now = number_now(value);
+    if (now != value) unknown.push_back(Ref::borrow(value));
+    return is_plain_number(now);
+  };
+  for (size_t i = 0; i < args.values.size(); ++i) {
+    PyObject*& value = args.values[i];
+    if (args.keyword(i) && value == Py_None) continue;
+    if (is_number(value)) {
+      value = number_now(value);
+      continue;
+    }
+    const bool shape = Py_TYPE(value) == size_class();
+    if (!PyList_CheckExact(value) && !PyTuple_CheckExact(value) && !shape) return {};
+    const bool outside = shape && capture.world.is_outside(value);
+    const Ref items = outside ? capture.containers.contents_of(value) : capture.containers.resolve_deep(value);
+    held.push_back(checked(PySequence_List(items.get())));
+    value = held.back().get();
+    for (Py_ssize_t item = 0; item < PyList_GET_SIZE(value); ++item) {
+      PyObject* number = PyList_GET_ITEM(value, item);
+      if (!is_number(number)) return {};
+      if (PyList_SetItem(value, item, Py_NewRef(number_now(number))) < 0) throw PythonError{};
+    }
+  }
+  Ref result = Ref::steal(PyObject_Vectorcall(function, args.values.data(), args.positional(), args.kwnames));
+  if (!result) PyErr_Clear();  // the run raises it, in its place
+  if (!result || is_array(result.get()) || !is_value(result.get())) return {};
+  for (const Ref& number : unknown) (void)capture.numbers.known(number.get());
+  return result;
+}
+
 }  // namespace
 
 Ref NumpyCapture::call_function(PyObject* callable, const CallArgs& given) {
@@ -414,6 +453,9 @@ Ref NumpyCapture::call_function(PyObject* callable, const CallArgs& given) {
   // Of numbers a ufunc gives a number, now; and methods of other receivers are errors.
   const bool on_arrays = std::ranges::any_of(args.values, [](PyObject* value) { return holds_array(value); });
   if (row.kind == NumpyKind::Ufunc && (!on_arrays || args.positional() != static_cast<size_t>(row.arrays))) return {};
+  if (row.kind == NumpyKind::Function && !on_arrays && !of_method) {
+    if (Ref number = number_of_numbers(c, callable, args)) return number;
+  }
   if (std::string_view(row.name) == "where" && args.values.size() != 3) return {};
   NumpyCall call;
   const bool method = row.kind == NumpyKind::Method;
