@@ -11,6 +11,7 @@
 #include "autograd/engine.h"
 #include "autograd/kept_gradients.h"
 #include "autograd/node_fields.h"
+#include "autograd/written_views.h"
 #include "fake/sparse_gradients.h"
 #include "graph/aliases.h"
 #include "graph/operator_run.h"
@@ -152,6 +153,7 @@ class BackwardCapture {
       symints.push_back(symbols_.symint(number));
     }
     const Swapped swapped(node, saved_.data() + piece_.first_tensor(i), symints.data());
+    if (auto gradients = call_without_writes(node, inputs)) return *std::move(gradients);
     return node(std::move(inputs));
   }
 

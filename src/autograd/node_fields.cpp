@@ -15,6 +15,7 @@ namespace magneto::autograd {
 
 namespace {
 
+using torch::autograd::CopySlices;
 using torch::autograd::Node;
 using torch::autograd::SavedVariable;
 
@@ -119,6 +120,14 @@ std::unordered_map<std::type_index, VisitNode> make_table() {
   table.emplace(typeid(torch::autograd::CopyBackwards), [](Node& node, FieldVisitor& to) {
     visit(to, static_cast<torch::autograd::CopyBackwards&>(node).src_options);
   });
+  table.emplace(typeid(CopySlices), [](Node& node, FieldVisitor& to) {
+    auto& of = static_cast<CopySlices&>(node);
+    visit(to, of.base);
+    visit(to, of.view);
+    to.number(static_cast<int64_t>(typeid(*of.fn).hash_code()));
+    visit(to, of.fn->next_edge(0).is_valid());
+    visit_fields(*of.fn, to);
+  });
   return table;
 }
 
@@ -129,7 +138,11 @@ const std::unordered_map<std::type_index, VisitNode>& table() {
 
 }  // namespace
 
-bool has_known_fields(const Node& node) { return table().contains(typeid(node)); }
+bool has_known_fields(const Node& node) {
+  const auto* write = dynamic_cast<const CopySlices*>(&node);
+  if (write && (!write->fn || write->view_fn || !has_known_fields(*write->fn))) return false;
+  return table().contains(typeid(node));
+}
 
 void visit_fields(Node& node, FieldVisitor& visitor) { table().at(typeid(node))(node, visitor); }
 

@@ -22,7 +22,8 @@ class FieldVisitor {
   virtual void symint(c10::SymInt& number, bool in_list) = 0;
 };
 
-/// The node's class is one of those, or one that keeps nothing but a copy's options.
+/// The node's class is one of those, or of a copy between devices or dtypes, or of a write to a view: that keeps where
+/// the view lies, and the node of what was written, whose fields are its own.
 bool has_known_fields(const torch::autograd::Node& node);
 /// `node` has.
 void visit_fields(torch::autograd::Node& node, FieldVisitor& visitor);

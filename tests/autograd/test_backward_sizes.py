@@ -196,6 +196,54 @@ TABLE["lstm_without_biases"] = rows_of(lambda: nn.LSTM(4, 8, bias=False))
 
 
 @TABLE
+def written_rows(compile: Compile, seen: Seen) -> Step:
+    """A tensor of padding that is filled, and scaled in places."""
+    a, b, _ = network()
+    last = compile(lambda h: torch.exp(b(h)).sum())
+
+    def step(n: int, m: int) -> None:
+        h = torch.zeros(n + 3, m, 8)
+        h[:n] = a(torch.randn(n, m, 4))
+        h[:, 1:] *= 2
+        h[:, 0] = 0
+        h[1].sigmoid_()
+        last(h).backward()
+        seen.extend(gradients(a, b))
+
+    return step
+
+
+@TABLE
+def views_of_what_is_written(compile: Compile, seen: Seen) -> Step:
+    a, b, _ = network()
+    last = compile(lambda h: torch.exp(b(h)).sum())
+
+    def step(n: int, m: int) -> None:
+        h = torch.tanh(a(torch.randn(n, m, 4))) * 2
+        before, turned = h[:, 1:], h.transpose(0, 1)
+        h[:, -1].mul_(torch.full((n, 1), 0.5))
+        turned[0] += h[:, 1]
+        (last(turned) + before.sin().sum() + h[..., ::2].mean()).backward()
+        seen.extend(gradients(a, b))
+
+    return step
+
+
+@TABLE
+def written_and_asked_for(compile: Compile, seen: Seen) -> Step:
+    a, b, _ = network()
+    last = compile(lambda h: torch.exp(b(h)).sum())
+
+    def step(n: int, m: int) -> None:
+        x, y = torch.randn(n, m, 4, requires_grad=True), torch.randn(n, 8, requires_grad=True)
+        h = a(x)
+        h[:, 0].copy_(y * 2)
+        seen.extend(torch.autograd.grad(last(h), [y, b.weight]))
+
+    return step
+
+
+@TABLE
 def with_hooks(compile: Compile, seen: Seen) -> Step:
     a, b, c = network()
     first, last = compile(lambda x: torch.tanh(a(x))), compile(lambda h: torch.exp(c(h)).mean())

@@ -431,9 +431,9 @@ def gradients_of_gradients(compile: Compile, seen: Seen) -> None:
     seen += [x.grad, *gradients(a, b)]
 
 
-def a_sparse_gradient(compile: Compile, seen: Seen) -> None:
+def sparse_gradients_that_are_added(compile: Compile, seen: Seen) -> None:
     table = nn.Embedding(10, 4, sparse=True)
-    compile(torch.tanh)(table(torch.tensor([1, 2, 1])) * 2).sum().backward()
+    compile(torch.tanh)(table(torch.tensor([1, 2, 1])) * table(torch.tensor([3, 1, 2]))).sum().backward()
     seen.append(table.weight.grad.to_dense())
 
 
@@ -466,7 +466,7 @@ LEFT: dict[Program, str] = {
     gradients_of_gradients: "create_graph=True",
     anomaly_mode: "anomaly mode",
     batched_gradients: "gradients that are no plain tensors of the CPU",
-    a_sparse_gradient: "aten._sparse_coo_tensor_with_dims_and_tensors.default",
+    sparse_gradients_that_are_added: "aten.add.Tensor reads the sparse gradient",
 }
 
 

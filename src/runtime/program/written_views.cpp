@@ -1,0 +1,30 @@
+// What autograd writes to a part of a gradient in its place. ATen's as_strided_scatter copies the whole storage, and
+// counts from its start: of what lies in planned memory, that is the memory of others.
+#include <ATen/ops/empty_like.h>
+#include <torch/library.h>
+
+namespace magneto::runtime {
+
+namespace {
+
+/// A contiguous tensor, with `part` in the place of what a view of it shows; `offset`: from its first element.
+at::Tensor write_strided(const at::Tensor& base, const at::Tensor& part, c10::SymIntArrayRef size,
+                         c10::SymIntArrayRef stride, c10::SymInt offset) {
+  at::Tensor written = base.clone(at::MemoryFormat::Contiguous);
+  written.as_strided_symint(size, stride, std::move(offset)).copy_(part);
+  return written;
+}
+
+at::Tensor stand_in(const at::Tensor& base, const at::Tensor&, c10::SymIntArrayRef, c10::SymIntArrayRef, c10::SymInt) {
+  return at::empty_like(base, at::MemoryFormat::Contiguous);
+}
+
+TORCH_LIBRARY_FRAGMENT(magneto, library) {
+  library.def("write_strided(Tensor base, Tensor part, SymInt[] size, SymInt[] stride, SymInt offset) -> Tensor");
+  library.impl("write_strided", c10::DispatchKey::CPU, write_strided);
+  library.impl("write_strided", c10::DispatchKey::Meta, stand_in);
+}
+
+}  // namespace
+
+}  // namespace magneto::runtime
