@@ -35,7 +35,41 @@ SHAPES: dict[str, Callable[[], np.ndarray]] = {
     "read_only": lambda: np.broadcast_to(np.arange(3.0), (2, 3)),
 }
 
+
+def written(a: Any) -> Any:
+    before = a.sum()
+    a[1:] = a[:1]
+    a += 1
+    a[..., -1] *= 2
+    a[[0]] = 3
+    a[a > 100] = 7
+    view = a[:1]
+    view[...] = 5
+    return before, a, view, a.sum(), np.multiply(a, 1, out=a) is a
+
+
+def made_and_written(a: Any) -> Any:
+    b = a + 1
+    same, before = b, b.sum()
+    b *= 2
+    b[0] = 3
+    b[..., 1:] = b[..., :1] + 0
+    np.add(b, 1, out=b)
+    return b, same is b, before, b.sum(), b[0]
+
+
+def written_over_a_tensor(a: Any) -> Any:
+    t = torch.arange(6.0) * 2
+    n = t.numpy()
+    n[1] = 5
+    n += a.size
+    return t, n, t + 1, n[2:]
+
+
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
+    "written": written,
+    "made_and_written": made_and_written,
+    "written_over_a_tensor": written_over_a_tensor,
     "arithmetic": lambda a: (a + 1, 2 - a, a * 0.5, a * a, -a, a + a[...], a // 2, a % 3),
     "comparisons": lambda a: (a < 1, a >= a.mean(), a == 2, (a > 0) & (a < 2), ~(a != 1)),
     "numbers": lambda a: (a.sum(), a.mean(), a.max() - a.min(), np.float32(2) * a.sum(), a.sum() + a),
@@ -101,7 +135,8 @@ def test_against_eager(name: str, shape: str, backend: str) -> None:
 CAPTURED = [
     "arithmetic", "comparisons", "numbers", "reductions", "functions", "views_of_results", "shape", "joined", "split",
     "made", "made_twice", "made_like", "same", "types", "astype", "rows", "product", "sorted", "indexed", "literals",
-    "tensors", "shared_with_an_argument", "tensor_to_array",
+    "tensors", "shared_with_an_argument", "tensor_to_array", "written", "made_and_written",
+    "written_over_a_tensor",
 ]  # fmt: skip
 
 

@@ -184,9 +184,11 @@ Ref ObjectProtocol::read_array(const Item& item) {
   return is_array(item.container) ? c.numpy.item(item.container, item.key) : Ref();
 }
 
-bool ObjectProtocol::write_array(const Item& item, PyObject*) {
-  if (is_array(item.container)) c.side_exit(BreakReason::Mutation, "an array of NumPy is changed");
-  return false;
+bool ObjectProtocol::write_array(const Item& item, PyObject* value) {
+  if (!is_array(item.container)) return false;
+  if (!value) c.side_exit(BreakReason::Mutation, "an item of an array of NumPy is deleted");
+  c.numpy.write_item(item.container, item.key, value);
+  return true;
 }
 
 Ref ObjectProtocol::read_shape(const Item& item) {

@@ -197,10 +197,11 @@ Ref array_operator(Capture& capture, int index, PyObject* left, PyObject* right)
   static constexpr const char* symbols[] = {"+", "&", "//", "<<", "@", "*", "%", "|", "**", ">>", "-", "/", "^"};
   static_assert(std::size(symbols) == kFirstInPlace);
   if (kBinaryOperators[index].in_place) {
-    if (guards::is_array(sample_of(left))) {
-      capture.side_exit(BreakReason::Mutation, "an array of NumPy is changed in place");
-    }
+    static constexpr const char* methods[] = {"iadd", "iand", "ifloordiv", "ilshift", "imatmul",  "imul", "imod",
+                                              "ior",  "ipow", "irshift",   "isub",    "itruediv", "ixor"};
+    static_assert(std::size(methods) == kFirstInPlace);
     index -= kFirstInPlace;
+    if (guards::is_array(sample_of(left))) return capture.numpy.write_operator(left, methods[index], right);
   }
   return capture.numpy.operation({left, right}, std::string("$ ") + symbols[index] + " $");
 }

@@ -5,7 +5,8 @@
 // text ("numpy.add(a0, 2.0)") and stays a call of NumPy in the graph: no operator of PyTorch gives the same bits and
 // the same warnings. What it would give, dtype, strides and all, NumPy itself is asked, with arrays of zeros. A view is
 // one in the graph as well, and made again by the same call where the segment hands it on: its base, its flags and
-// whose memory it is are eager's. What changes an array, needs its contents, or is not in numpy.def, is a side exit.
+// whose memory it is are eager's. What needs an array's contents, or is not in numpy.def, is a side exit. Writes:
+// array_writes.cpp.
 #include "capture/numpy/arrays.h"
 
 #include <structmember.h>
@@ -250,8 +251,10 @@ Ref NumpyCapture::result_of(const NumpyCall& call, PyObject* function, PyObject*
     static constinit Imported view("torch", "ops.magneto.view_as.default");
     Ref start = checked(PyLong_FromLongLong(*offset)), base = checked(tensor_object(of));
     CallArgs args{{base.get(), sizes.get(), strides.get(), start.get()}};
-    return make_stand_in(c.torch.call_torch(view.get(), args), std::move(array), function,
-                         checked(PyTuple_Pack(1, call.arrays[0].get())));
+    Ref made = make_stand_in(c.torch.call_torch(view.get(), args), std::move(array), function,
+                             checked(PyTuple_Pack(1, call.arrays[0].get())));
+    views_[call.arrays[0].get()].push_back(made);
+    return made;
   }
   static constinit Imported operation("torch", "ops.magneto.numpy.default");
   static PyObject* const array_maker = function_of(runtime::kArrayOfTensor);
@@ -466,12 +469,20 @@ Ref NumpyCapture::call_function(PyObject* callable, const CallArgs& given) {
     call.text = "numpy.";
   }
   call.text += std::string(row.name) + "(";
+  PyObject* written = nullptr;
   for (size_t i = method; i < args.values.size(); ++i) {
     PyObject* keyword = args.keyword(i);
     PyObject* value = args.values[i];
     if (keyword) {
-      if (!is_harmless(keyword)) return {};
+      const bool is_out = PyUnicode_CompareWithASCIIString(keyword, "out") == 0 && is_array(value);
+      if (!is_out && !is_harmless(keyword)) return {};
       call.text += std::string(PyUnicode_AsUTF8(keyword)) + "=";
+      if (is_out) {
+        require_writable(written = value);
+        write_argument(value, call, /*arrays=*/true);
+        call.text += ".copy('K'), ";
+        continue;
+      }
     }
     Ref held;
     if (i == 0 && !keyword && takes_tensors(row) && is_fake_tensor(value)) {
@@ -482,7 +493,10 @@ Ref NumpyCapture::call_function(PyObject* callable, const CallArgs& given) {
     call.text += ", ";
   }
   call.text += ")";
-  return run(call);
+  Ref result = run(call);
+  if (!written) return result;
+  overwrite(written, result.get());
+  return Ref::borrow(written);
 }
 
 Ref NumpyCapture::operation(std::initializer_list<PyObject*> operands, const std::string& form) {

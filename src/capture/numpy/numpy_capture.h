@@ -33,6 +33,9 @@ class NumpyCapture {
   Ref operation(std::initializer_list<PyObject*> operands, const std::string& form);
   Ref item(PyObject* array, PyObject* key);
   Ref items(PyObject* array);
+  /// `array[key] = value`, and `array += other` ("iadd"), which gives the array. (array_writes.cpp)
+  void write_item(PyObject* array, PyObject* key, PyObject* value);
+  Ref write_operator(PyObject* array, const std::string& method, PyObject* other);
   /// As lookup_attr.
   Ref attribute(PyObject* array, PyObject* name, bool* unbound);
   /// tensor.numpy() and torch.from_numpy(array).
@@ -46,6 +49,12 @@ class NumpyCapture {
   std::unordered_map<PyObject*, Ref> array_by_tensor;  // tensor made of an array -> the array
 
  private:
+  /// Ends the segment, unless the array may be written as what follows computes.
+  void require_writable(PyObject* array);
+  /// NumPy has made it in the segment, and it is no view.
+  bool is_own(const ArrayStandIn& array) const;
+  /// What has been computed for it is what it holds from here on.
+  void overwrite(PyObject* array, PyObject* fresh);
   /// Writes a value down as an argument of a call of NumPy. False: it can't be one.
   bool write_argument(PyObject* value, NumpyCall& call, bool arrays);
   Ref run(const NumpyCall& call);
@@ -54,6 +63,7 @@ class NumpyCapture {
 
   Capture& c;
   std::unordered_map<PyObject*, Ref> arrays_;  // from outside -> its stand-in
+  std::unordered_map<PyObject*, std::vector<Ref>> views_;
 };
 
 }  // namespace magneto::capture
