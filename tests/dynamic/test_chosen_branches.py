@@ -316,7 +316,7 @@ def other_sizes(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
     return y
 
 
-@left
+@captured
 def counts(x: Tensor, flag: Tensor, zeros: Tensor) -> tuple[Tensor, int]:
     y, turns = x * 2, 0
     if flag:
@@ -372,13 +372,46 @@ def an_else_that_gives_an_argument(x: Tensor, flag: Tensor, zeros: Tensor) -> Te
     return x.sin() if flag else zeros
 
 
-@left
+@captured
 def an_else_that_counts(x: Tensor, flag: Tensor, zeros: Tensor) -> tuple[Tensor, int]:
     if flag:
         y, turns = x * 2, 1
     else:
         y, turns = x * 3, 2
     return y, turns
+
+
+@captured
+def numbers(x: Tensor, flag: Tensor, zeros: Tensor) -> tuple[Any, ...]:
+    scale = 1.5 if flag else 3.0
+    if x.sum() > 0:
+        step = 0.1
+    elif x.sum() > -20:
+        step = 0.01
+    else:
+        step = 0.001
+    power = 2
+    if flag:
+        power = 3
+    return x * scale - step, scale / 2 + step, x + power, power, zeros.long() + power
+
+
+@captured
+def a_number_that_says_a_size(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
+    rows = 2 if flag else 3
+    return x[:rows].sin()
+
+
+@left
+def a_number_that_is_asked(x: Tensor, flag: Tensor, zeros: Tensor) -> Tensor:
+    scale = 1.5 if flag else 3.0
+    return x * 2 if scale > 2 else x
+
+
+@left
+def numbers_of_two_types(x: Tensor, flag: Tensor, zeros: Tensor) -> tuple[Tensor, float]:
+    scale = 2 if flag else 3.0
+    return x * scale, scale
 
 
 @left

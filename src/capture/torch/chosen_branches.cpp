@@ -7,7 +7,10 @@
 #include <optional>
 #include <span>
 
+#include "capture/calls/calls.h"
 #include "capture/capture.h"
+#include "capture/interpreter/operations.h"
+#include "capture/numbers/numbers.h"
 #include "capture/torch/mask_turn.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/torch/transforms.h"
@@ -15,6 +18,7 @@
 #include "graph/text.h"
 #include "guards/constants.h"
 #include "python/bytecode/liveness.h"
+#include "python/imported.h"
 
 namespace magneto::capture {
 
@@ -126,7 +130,43 @@ std::optional<Body> body_behind(const CodeInfo& info, int32_t at, bool on_true) 
   return body;
 }
 
+/// A number as a tensor to choose by. Null: it is none that a tensor can hold.
+Ref tensor_of_number(Capture& c, PyObject* number) {
+  if (!number) return {};
+  if (PyObject* holder = holder_of_float(number)) {
+    const at::Tensor& tensor = unpack_tensor(holder);
+    return tensor.scalar_type() == c10::kDouble && tensor.dim() == 0 ? Ref::borrow(holder) : Ref();
+  }
+  int overflow = 0;
+  const bool is_float = PyFloat_CheckExact(number);
+  if (!is_float && (!PyLong_CheckExact(number) || (PyLong_AsLongLongAndOverflow(number, &overflow), overflow)))
+    return {};
+  static constinit Imported full("torch", "full"), floats("torch", "float64"), ints("torch", "int64");
+  const Ref sizes = checked(PyTuple_New(0)), names = checked(Py_BuildValue("(s)", "dtype"));
+  CallArgs args;
+  args.values = {sizes.get(), number, is_float ? floats.get() : ints.get()};
+  args.kwnames = names.get();
+  return c.torch.call_torch(full.get(), args);
+}
+
 }  // namespace
+
+Ref chosen_number(Capture& c, PyObject* hit, PyObject* behind, PyObject* before) {
+  if (!behind || !before || !unpack_tensor(hit).device().is_cpu()) return {};
+  const Ref one = tensor_of_number(c, behind), other = one ? tensor_of_number(c, before) : Ref();
+  if (!other || unpack_tensor(one.get()).scalar_type() != unpack_tensor(other.get()).scalar_type()) return {};
+  const bool is_float = unpack_tensor(one.get()).scalar_type() == c10::kDouble;
+  const bool tries = c.options.tries_data_sizes && !c.feedback.ends_at_data_numbers;
+  if (!is_float && !c.session->takes.numbers && !tries) return {};
+  static constinit Imported where("torch", "where"), item("torch._C", "TensorBase.item");
+  const Ref chosen = c.torch.call_torch(where.get(), {{hit, one.get(), other.get()}});
+  c.session->use_symbols();
+  if (is_float) return float_of_tensor(c, chosen.get());
+  const bool takes_numbers = std::exchange(c.session->takes.numbers, true);
+  Ref number = c.calls.call(item.get(), {chosen.get()});
+  c.session->takes.numbers = takes_numbers;
+  return number;
+}
 
 std::optional<int32_t> MaskLoops::begin_branch(InterpFrame& f, bool on_true) {
   constexpr int kSuspends = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE;
@@ -230,6 +270,7 @@ Ref MaskLoops::chosen_of_both(const Loop& branch, const Left& one, const Left& t
   if (first && other && is_scalar(first) && Py_TYPE(first) == Py_TYPE(other) && guards::constants_equal(first, other)) {
     return Ref::borrow(first);
   }
+  if (Ref number = chosen_number(c, branch.turn->hit.get(), other, first)) return number;
   return can_be_chosen(one, two) ? chosen(branch, other, first) : Ref();
 }
 

@@ -115,7 +115,7 @@ bool is_always_live(const CodeInfo& info, int32_t slot) {
 /// Where a turn that does not run would be noticed, whatever comes of its results. Empty: nowhere.
 std::string lasting_effect(const graph::Graph& graph, size_t from) {
   static const std::unordered_set<std::string_view> lasting = {"magneto::manual_seed", "magneto::seed_generator",
-                                                               "magneto::numpy"};
+                                                               "magneto::set_generator_state", "magneto::numpy"};
   for (size_t i = from; i < graph.aten_nodes.size(); ++i) {
     const graph::AtenNode& node = graph.aten_nodes[i];
     const std::string& name = node.op.operator_name().name;
@@ -352,7 +352,10 @@ void MaskLoops::choose_locals(InterpFrame& f, Loop& loop) {
 Ref MaskLoops::chosen_local(const InterpFrame& f, const Loop& loop, int32_t slot) {
   const Ref& before = loop.turn->slots[slot];
   PyObject* behind = f.slots[slot];
-  if (!loop.is_other) return can_be_chosen({behind}, {before.get()}) ? chosen(loop, behind, before.get()) : Ref();
+  if (!loop.is_other) {
+    if (Ref number = chosen_number(c, loop.turn->hit.get(), behind, before.get())) return number;
+    return can_be_chosen({behind}, {before.get()}) ? chosen(loop, behind, before.get()) : Ref();
+  }
   const Ref& first = loop.behind_first[slot];
   const auto left = [&](PyObject* object) {
     return Left{object, (object == before.get()) + (object == first.get()) + (object == behind)};

@@ -17,6 +17,9 @@ inline bool is_plain_tensor(PyObject* object) {
   return is_fake_tensor(object) && is_exact_tensor_type(Py_TYPE(object));
 }
 
+/// A number that the run chooses between two floats, or two ints. Null: they are none. (chosen_branches.cpp)
+Ref chosen_number(Capture& c, PyObject* hit, PyObject* behind, PyObject* before);
+
 /// One entry of the mask.
 struct MaskLoops::Turn {
   Turn(Capture& capture, std::vector<PyObject*> roots) : from(capture), objects(capture, std::move(roots)) {}
