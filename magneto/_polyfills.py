@@ -15,6 +15,7 @@ import torch.utils.checkpoint as checkpoints
 from torch.distributions import constraints
 from torch.fx import operator_schemas
 from torch.nested._internal import nested_tensor
+from torch.nested._internal import ops as jagged_operators
 from torch.overrides import get_default_nowrap_functions
 
 convert: Any = torch._tensor._convert
@@ -205,6 +206,17 @@ def jagged_attention(
         min_seqlen=query._maybe_min_seqlen,
         max_seqlen=query._maybe_max_seqlen,
     ).transpose(1, 2)
+
+
+def jagged_to_copy(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """torch.nested._internal.ops.to_copy_default: by its offsets, which stay, the result's sizes are known already."""
+    _, given = operator_schemas.normalize_function(func, args=args, kwargs=kwargs, normalize_to_only_use_kwargs=True)  # type: ignore[misc]
+    tensor = given.pop("input")
+    given.pop("layout")
+    values = func(tensor._values, **given)
+    if values.device != tensor._offsets.device:
+        return as_written("torch.nested._internal.ops.to_copy_default", func, *args, **kwargs)
+    return nested_tensor.NestedTensor(values, **jagged_operators.extract_kwargs(tensor))  # type: ignore[no-untyped-call]
 
 
 def normalize_function(

@@ -73,6 +73,7 @@ PROGRAMS: dict[str, Program] = {
     ),
     "zeros": (lambda x: torch.zeros_like(x) + x, lambda call: (jagged(call),)),
     "choice": (lambda x: torch.where(x > 0, x, x * 0.1), lambda call: (jagged(call),)),
+    "another dtype": (lambda x: (x.to(torch.float64) * 2).to(torch.float32) + x.half(), lambda call: (jagged(call),)),
     "in place": (lambda x: (x * 1).mul_(2).add_(1), lambda call: (jagged(call),)),
     "batched product": (lambda x, weight: x @ weight, lambda call: (jagged(call), dense(call, 3, 8, 5))),
     "made of values": (lambda v, o: torch.nested.nested_tensor_from_jagged(v, o).exp(), parts_of_jagged),
