@@ -30,6 +30,15 @@ DRAWS: dict[str, Draw] = {
     "seeded inside": lambda x, g: (g.manual_seed(5), x + torch.rand(4, generator=g))[1],
     "seeded by a negative number": lambda x, g: x + torch.rand(4, generator=g.manual_seed(-3)),
     "seeded by a large number": lambda x, g: x + torch.rand(4, generator=g.manual_seed(2**64 - 1)),
+    "its state is read": lambda x, g: (torch.rand(2, generator=g), g.get_state(), torch.rand(4, generator=g) + x),
+    "its state is set back": lambda x, g: [
+        (g.set_state(s), torch.randn(3, generator=g) + x[0]) for s in [g.get_state()] * 3
+    ][-1][1],
+    "its state is another's": lambda x, g: (
+        torch.rand(3, generator=torch.Generator().set_state(g.get_state())) * x[:3],
+        torch.rand(3, generator=g),
+    ),
+    "it is asked for its seed": lambda x, g: (g.manual_seed(-1).initial_seed(), x + torch.rand(4, generator=g)),
     "handed back": lambda x, g: (g.manual_seed(2) is g, g, x + 1)[::2],
 }
 
@@ -120,7 +129,7 @@ def test_generator_made_in_front_of_an_exit() -> None:
     def function(x: torch.Tensor) -> tuple[torch.Tensor, int]:
         g = torch.Generator().manual_seed(11)
         y = x + torch.rand(4, generator=g)
-        seed = g.initial_seed()
+        seed = int(y.sum().item())
         return y * torch.rand(4, generator=g), seed
 
     compiled = magneto.compile(function)
@@ -224,3 +233,87 @@ def test_python_generators_that_die_while_c_code_is_called() -> None:
     for backend in ("eager", "magneto"):
         x = torch.ones(2)
         assert_same(magneto.compile(function, backend=backend)(x), function(x))
+
+
+def replays(x: torch.Tensor) -> list[torch.Tensor]:
+    state = torch.get_rng_state()
+    drawn = []
+    for _ in range(3):
+        torch.set_rng_state(state)
+        drawn.append(torch.nn.functional.dropout(x, 0.3))
+    return [*drawn, torch.rand(2)]
+
+
+def forks(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(2)
+            a = torch.rand(4)
+        b = torch.rand(4) * x
+    return a, b, torch.rand(4), torch.get_rng_state()
+
+
+def forks_and_raises(x: torch.Tensor) -> torch.Tensor:
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            raise ValueError
+    except ValueError:
+        return torch.rand(4) + x
+
+
+def sets_what_it_is_given(x: torch.Tensor) -> tuple[torch.Tensor, int]:
+    torch.set_rng_state(torch.Generator().manual_seed(4).get_state().clone())
+    a = torch.rand(4) * x
+    torch.manual_seed(9)
+    return a, torch.initial_seed()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "magneto"])
+@pytest.mark.parametrize("function", [replays, forks, forks_and_raises, sets_what_it_is_given])
+def test_state_of_the_default_generator(function: Callable[[torch.Tensor], Any], backend: str) -> None:
+    compiled = magneto.compile(function, backend=backend, fullgraph=True)
+    for seed in range(3):
+        x = torch.arange(4.0) + seed
+        torch.manual_seed(seed)
+        want = function(x), torch.get_rng_state()
+        torch.manual_seed(seed)
+        assert_same((compiled(x), torch.get_rng_state()), want, exact=True)
+    assert magneto.stats()["recompiles"] == 0
+
+
+def test_state_with_gradients() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        state = torch.get_rng_state()
+        y = torch.nn.functional.dropout(x.sin(), 0.5)
+        torch.set_rng_state(state)
+        return (y * torch.nn.functional.dropout(x, 0.5)).sum()
+
+    compiled = magneto.compile(function, fullgraph=True)
+    for seed in range(3):
+        a, b = torch.ones(8, requires_grad=True), torch.ones(8, requires_grad=True)
+        torch.manual_seed(seed)
+        function(a).backward()
+        after = torch.get_rng_state()
+        torch.manual_seed(seed)
+        compiled(b).backward()
+        assert_same((b.grad, torch.get_rng_state()), (a.grad, after))
+
+
+@pytest.mark.parametrize("state", [torch.zeros(10, dtype=torch.uint8), torch.zeros(10)])
+def test_what_is_no_state_raises(state: torch.Tensor) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        torch.rand(2)
+        torch.set_rng_state(state)
+        return x
+
+    def outcome(call: Callable[[torch.Tensor], Any]) -> Any:
+        torch.manual_seed(0)
+        with pytest.raises((RuntimeError, TypeError)) as raised:
+            call(torch.ones(2))
+        return str(raised.value), torch.rand(1)
+
+    compiled = magneto.compile(function)
+    for _ in range(2):
+        assert_same(outcome(compiled), outcome(function))

@@ -87,6 +87,7 @@ void set_up(capture::Capture& capture, const Context& context, const Segment& se
   const bool is_ours = context.backend->level != compiler::Backend::Level::Module &&
                        context.backend->operators != compiler::Backend::Operators::Users;
   capture.options.tries_data_sizes = !takes_sizes && is_ours && !segment.memory.ends_at_data_sizes;
+  capture.options.assumes_bools = is_ours && !segment.memory.ends_at_data_sizes;
   capture.session->takes = {context.fullgraph || settings().capture_scalar_outputs,
                             takes_sizes || capture.options.tries_data_sizes};
   capture.options.fullgraph = context.fullgraph;

@@ -1,10 +1,12 @@
 // New tensors from sizes (zeros, arange...), from another tensor's (`*_like`, `new_*`), and copies. For numbers and
 // sizes (shape_rules.h).
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/native/RangeUtils.h>
 #include <ATen/ops/tril_meta.h>
 #include <ATen/ops/triu_meta.h>
 #include <c10/core/DefaultDtype.h>
 
+#include "fake/dispatch_key.h"
 #include "fake/shape_rules.h"
 #include "fake/structured.h"
 
@@ -240,6 +242,15 @@ bool clone(C& call) {
 }
 
 bool gives_nothing(Call&) { return true; }
+
+bool generator_state(Call& call) {
+  static const int64_t bytes = [] {
+    const BelowFake guard;
+    return at::detail::createCPUGenerator().get_state().numel();
+  }();
+  call.result(call.empty({bytes}, at::kByte, at::kCPU));
+  return true;
+}
 
 bool numpy_array(Call& call) {
   call.result(call.empty(call.ints(2), call.ints(3), static_cast<c10::ScalarType>(call.integer(4)), at::kCPU));

@@ -773,6 +773,9 @@ CASES = {
     ],
     "magneto::manual_seed": [((3,), {}), ((-3,), {})],
     "magneto::seed_generator": [((torch.Generator(), seed), {}) for seed in (3, -3)],
+    "magneto::generator_state": [((torch.Generator(),), {}), ((None,), {})],
+    "magneto::set_generator_state": [((torch.Generator(), torch.Generator().get_state()), {})],
+    "magneto::assume": [((torch.tensor(True), "so"), {})],
     # Where another element begins, the rule can't say.
     "magneto::select": [
         ((t, dim, torch.tensor(0)), {}) for t in geometries() for dim in range(t.dim()) if t.shape[dim]

@@ -353,7 +353,7 @@ def random_numbers_in_eagers_order(x):
     return a, b, c, torch.randperm(5), torch.bernoulli(torch.full((4,), 0.5)), x.clone().uniform_()
 
 
-@programs(*TWICE, breaks=True)
+@programs(*TWICE)
 def random_state_is_saved_and_restored(x):
     state = torch.get_rng_state()
     a = torch.rand(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from typing import Any
 
 import torch
@@ -1205,3 +1206,20 @@ def tensor_attributes_of_fresh(x):
     y = x + 1
     y.tag = "mine"
     return y, y.tag, hasattr(y, "none")
+
+
+class Node:
+    def __init__(self, parent: Any = None) -> None:
+        self.children: list[Any] = []
+        self.parent = None if parent is None else weakref.ref(parent)
+
+
+@programs(*[lambda: (vector(), Node())] * 2)
+def weak_references_made_inside(x, given):
+    child = Node(given)
+    root = Node()
+    root.children.append(Node(root))
+    given.children.append(root)
+    same = weakref.ref(root) is weakref.ref(root), {weakref.ref(root): 1}[weakref.ref(root)]
+    gone = weakref.ref(Node())
+    return x + 1, child.parent() is given, root.children[0].parent() is root, same, gone() is None, given

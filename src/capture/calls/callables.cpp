@@ -232,7 +232,8 @@ Ref Calls::call_weak_reference(PyObject* callable, CallArgs& args) {
     c.side_exit(BreakReason::Finalizer, "a weak reference is asked for an object that was dropped");
   }
   const Source* source = c.world.source_of(callable);
-  return source ? c.world.wrap(PyWeakref_GET_OBJECT(callable), c.sources.slot(source, weak_referent())) : Ref();
+  if (!source) return Ref::borrow(PyWeakref_GET_OBJECT(callable));  // made here
+  return c.world.wrap(PyWeakref_GET_OBJECT(callable), c.sources.slot(source, weak_referent()));
 }
 
 Ref Calls::call_instance(PyObject* callable, CallArgs& args) {

@@ -41,8 +41,11 @@ bool is_dict_view(PyObject* object);
 /// torch.manual_seed. Null: a seed that is not to be had now.
 Ref seed_generators(Capture& capture, PyObject* function, const CallArgs& args);
 
-/// torch.Generator.manual_seed. (generators.cpp)
+/// torch.Generator.manual_seed, get_state, set_state and initial_seed. (generators.cpp)
 Ref seed_generator(Capture& capture, const CallArgs& args);
+Ref generator_state(Capture& capture, const CallArgs& args);
+Ref set_generator_state(Capture& capture, const CallArgs& args);
+Ref seed_of_generator(Capture& capture, const CallArgs& args);
 
 /// random.Random.random. (numbers.cpp)
 Ref draw_number(Capture& capture, const CallArgs& args);

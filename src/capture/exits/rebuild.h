@@ -88,6 +88,7 @@ class Rebuilder {
   int32_t build_function(PyObject* value);
   int32_t build_method(PyObject* value);
   int32_t build_slice(PyObject* value);
+  int32_t build_weak_reference(PyObject* value);
   int32_t build_bound_builtin(PyObject* value);
   int32_t build_cell(PyObject* value);
   int32_t build_container(PyObject* value);

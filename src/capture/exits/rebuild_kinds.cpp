@@ -12,6 +12,7 @@
 #include "capture/torch/tensor_map.h"
 #include "capture/world/containers.h"
 #include "capture/world/world.h"
+#include "python/abi/private.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
@@ -45,6 +46,9 @@ bool is_symbolic_bool(PyObject* value) { return symbolic_bool_of(value) != nullp
 bool is_callback(PyObject* value) { return callback_target(value) != nullptr; }
 bool has_receiver(PyObject* value) { return bound_receiver(value) != nullptr; }
 bool is_instance(PyObject* value) { return is_python_class(Py_TYPE(value)) || PyExceptionInstance_Check(value); }
+bool is_weak_reference(PyObject* value) {
+  return PyWeakref_CheckRefExact(value) && PyWeakref_GET_OBJECT(value) != Py_None;
+}
 bool is_any(PyObject*) { return true; }
 
 bool is_return_type(PyObject* value) {
@@ -81,6 +85,7 @@ constexpr Rebuilder::Kind Rebuilder::kKinds[] = {
     {"a function", is_function, &Rebuilder::build_function},
     {"a method", is_method, &Rebuilder::build_method},
     {"a slice", is_slice, &Rebuilder::build_slice},
+    {"a weak reference", is_weak_reference, &Rebuilder::build_weak_reference},
     {"another bound method of C code", is_bound_builtin, &Rebuilder::build_bound_builtin},
     {"a cell", is_cell, &Rebuilder::build_cell},
     {"a built-in container", is_builtin_container, &Rebuilder::build_container},
@@ -206,6 +211,11 @@ int32_t Rebuilder::build_method(PyObject* value) {
   const int32_t function = build(PyMethod_GET_FUNCTION(value));
   const int32_t self = build(PyMethod_GET_SELF(value));
   return memo_[value] = emit(PlanOp::Method, {function, self});
+}
+
+int32_t Rebuilder::build_weak_reference(PyObject* value) {
+  PyObject* type = reinterpret_cast<PyObject*>(weakref_type());
+  return memo_[value] = emit(PlanOp::Call, {constant(type), build(PyWeakref_GET_OBJECT(value))});
 }
 
 int32_t Rebuilder::build_slice(PyObject* value) {

@@ -1,9 +1,15 @@
 // Data-dependent numbers over which a segment goes on by default, as their values might not matter.
 #pragma once
 
+#include "python/ref.h"
+
 namespace magneto::capture {
 
 class Capture;
+
+/// What `tensor.item()` and `bool(tensor)` give of a bool in this call, which each run checks. Null: it is not to be
+/// had, or not assumed. (data_bools.cpp)
+Ref bool_of_data(Capture& capture, PyObject* tensor);
 
 /// They matter after all, or something was raised, perhaps because of what stands for them: if there are any, the
 /// segment is captured again, to end in front of what makes them (throws Retry).

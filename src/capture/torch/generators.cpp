@@ -3,6 +3,8 @@
 // A generator from outside is a constant of the graph, under a guard on its identity; where captures have found two at
 // one place, the segment ends in front of the draw instead. One that the segment makes belongs to the plan: the graph
 // seeds it anew in each run, and what of it is alive at the segment's end is a copy, in the state that it has then.
+// States are tensors of the graph, read and set in their place among the draws.
+#include <ATen/Context.h>
 #include <torch/csrc/Generator.h>
 
 #include "capture/calls/handlers.h"
@@ -10,6 +12,8 @@
 #include "capture/numbers/numbers.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/world/world.h"
+#include "graph/graph.h"
+#include "support/tensor_object.h"
 
 namespace magneto::capture {
 
@@ -38,6 +42,24 @@ void record_seed(Capture& capture, PyObject* generator, PyObject* seed) {
     operation.call(generator_of(generator), *seed_of(seed));
     return Py_NewRef(Py_None);
   });
+}
+
+/// The generator that an operator seeds or sets: its first argument, or the default one.
+at::Generator target_of(const graph::AtenNode& node) {
+  const auto* constant = std::get_if<c10::IValue>(&node.args.at(0));
+  return constant && constant->isGenerator() ? constant->toGenerator() : at::globalContext().defaultGenerator(at::kCPU);
+}
+
+/// The seed that the segment has given it last. Nothing: none, or it has its state from elsewhere.
+std::optional<int64_t> last_seed(const graph::Graph& graph, const at::Generator& generator) {
+  for (auto node = graph.aten_nodes.rbegin(); node != graph.aten_nodes.rend(); ++node) {
+    const std::string& name = node->op.operator_name().name;
+    const bool seeds = name == "magneto::manual_seed" || name == "magneto::seed_generator";
+    if ((!seeds && name != "magneto::set_generator_state") || target_of(*node) != generator) continue;
+    const auto* seed = seeds ? std::get_if<c10::IValue>(&node->args.back()) : nullptr;
+    return seed && seed->isInt() ? std::optional(seed->toInt()) : std::nullopt;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -78,6 +100,40 @@ Ref seed_generator(Capture& capture, const CallArgs& args) {
   capture.torch.draw_from(args.values[0]);
   record_seed(capture, args.values[0], args.values[1]);
   return Ref::borrow(args.values[0]);
+}
+
+Ref generator_state(Capture& capture, const CallArgs& args) {
+  static const auto operation = c10::Dispatcher::singleton()
+                                    .findSchemaOrThrow("magneto::generator_state", "")
+                                    .typed<at::Tensor(std::optional<at::Generator>)>();
+  check_count(args, 1, 1, "get_state");
+  capture.torch.draw_from(args.values[0]);
+  return capture.torch.record(graph::TorchNode::Kind::CallMethod, MAGNETO_STR("get_state"), args.values, nullptr,
+                              [&] { return tensor_object(operation.call(generator_of(args.values[0]))); });
+}
+
+Ref set_generator_state(Capture& capture, const CallArgs& args) {
+  static const auto operation = c10::Dispatcher::singleton()
+                                    .findSchemaOrThrow("magneto::set_generator_state", "")
+                                    .typed<void(std::optional<at::Generator>, const at::Tensor&)>();
+  check_count(args, 2, 2, "set_state");
+  const bool is_state = is_fake_tensor(args.values[1]) && unpack_tensor(args.values[1]).scalar_type() == at::kByte &&
+                        unpack_tensor(args.values[1]).device().is_cpu();
+  if (!is_state) capture.side_exit(BreakReason::OpaqueCall, "call of torch._C.Generator.set_state");
+  capture.torch.draw_from(args.values[0]);
+  capture.torch.record(graph::TorchNode::Kind::CallMethod, MAGNETO_STR("set_state"), args.values, nullptr, [&] {
+    operation.call(generator_of(args.values[0]), unpack_tensor(args.values[1]));
+    return Py_NewRef(Py_None);
+  });
+  return Ref::borrow(args.values[0]);
+}
+
+Ref seed_of_generator(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 1, "initial_seed");
+  capture.torch.draw_from(args.values[0]);
+  const std::optional<int64_t> seed = last_seed(capture.graph, generator_of(args.values[0]));
+  if (!seed) capture.side_exit(BreakReason::OpaqueCall, "call of torch._C.Generator.initial_seed");
+  return checked(PyLong_FromUnsignedLongLong(static_cast<unsigned long long>(*seed)));
 }
 
 }  // namespace magneto::capture

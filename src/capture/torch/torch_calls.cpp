@@ -17,6 +17,7 @@
 #include "capture/interpreter/operations.h"
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
+#include "capture/numbers/tried_numbers.h"
 #include "capture/torch/class_tensors.h"
 #include "capture/torch/torch_function.h"
 #include "capture/torch/transforms.h"
@@ -321,6 +322,9 @@ Ref TorchCalls::call_torch(PyObject* callable, const CallArgs& args) {
   }
   c.numbers.specialize_all(values);
   if (Ref number = overridden ? Ref() : c.numbers.float_item(callable, values.values)) return number;
+  if (values.values.size() == 1 && c_function_name(callable) == "item") {
+    if (Ref now = bool_of_data(c, values.values[0])) return now;
+  }
   for (PyObject* value : values.values) {
     if (is_generator(value)) draw_from(value);
   }

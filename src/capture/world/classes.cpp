@@ -12,6 +12,7 @@
 #include "capture/interpreter/frames.h"
 #include "capture/interpreter/object_protocol.h"
 #include "capture/numbers/numbers.h"
+#include "capture/numbers/tried_numbers.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
@@ -185,7 +186,10 @@ Ref call_c_type(Capture& capture, PyTypeObject* type, const CallArgs& args) {
     values.values.push_back(value.get());
   }
   const bool number = type == &PyLong_Type || type == &PyFloat_Type || type == &PyComplex_Type;
-  if (tensor && type == &PyBool_Type) return Ref::borrow(capture.protocol.truth(args.values[0]) ? Py_True : Py_False);
+  if (tensor && type == &PyBool_Type) {
+    if (Ref now = bool_of_data(capture, args.values[0])) return now;
+    return Ref::borrow(capture.protocol.truth(args.values[0]) ? Py_True : Py_False);
+  }
   if (tensor && number) return number_of_tensor(capture, type, values);
   PyObject* const object = reinterpret_cast<PyObject*>(type);
   Ref made = capture.calls.call_native(
@@ -209,6 +213,17 @@ Ref tensor_of_class(Capture& capture, PyTypeObject* type, const CallArgs& args) 
   return capture.torch.call_torch(as_subclass, CallArgs{{args.values[0], reinterpret_cast<PyObject*>(type)}});
 }
 
+/// `weakref.ref(object)`. Null: of what something stands for.
+Ref weak_reference(Capture& capture, PyObject* object) {
+  const bool is_constant = is_identity_constant(object);
+  if (!is_constant && (!is_python_class(Py_TYPE(object)) || is_builtin_container(object) || is_tensor(object)))
+    return {};
+  Ref reference = checked(PyWeakref_NewRef(object, nullptr));  // the one that it has
+  if (is_constant) return capture.world.wrap(reference.get(), capture.sources.constant(reference.get()));
+  capture.world.keep(reference);
+  return reference;
+}
+
 }  // namespace
 
 Ref Calls::call_type(PyTypeObject* type, const CallArgs& given, bool past_metaclass) {
@@ -219,9 +234,8 @@ Ref Calls::call_type(PyTypeObject* type, const CallArgs& given, bool past_metacl
     return c.world.wrap(of, c.sources.constant(of));
   }
   if (type == &PySuper_Type) return make_super(args);
-  if (type == weakref_type() && args.values.size() == 1 && is_identity_constant(args.values[0])) {
-    Ref reference = checked(PyWeakref_NewRef(args.values[0], nullptr));  // the one that it has
-    return c.world.wrap(reference.get(), c.sources.constant(reference.get()));
+  if (type == weakref_type() && args.values.size() == 1 && !args.kwnames) {
+    if (Ref reference = weak_reference(c, args.values[0])) return reference;
   }
   if (Ref tensor = c.torch.legacy_tensor(type, args)) return tensor;
   if (object == THPGeneratorClass) {

@@ -30,6 +30,21 @@ void seed_generator(std::optional<at::Generator> generator, int64_t seed) {
   generator->set_current_seed(static_cast<uint64_t>(seed));
 }
 
+/// torch.Generator.get_state and set_state. None: the default one.
+at::Generator given_or_default(std::optional<at::Generator> generator) {
+  return generator && generator->defined() ? *generator : at::globalContext().defaultGenerator(at::kCPU);
+}
+at::Tensor generator_state(std::optional<at::Generator> generator) {
+  at::Generator from = given_or_default(std::move(generator));
+  const std::scoped_lock lock(from.mutex());
+  return from.get_state();
+}
+void set_generator_state(std::optional<at::Generator> generator, const at::Tensor& state) {
+  at::Generator to = given_or_default(std::move(generator));
+  const std::scoped_lock lock(to.mutex());
+  to.set_state(state);
+}
+
 /// `tensor[index]` with a tensor of one integer: as in eager a view, whose place is read from the data.
 at::Tensor select(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
   return at::select(self, dim, index.item<int64_t>());
@@ -100,6 +115,9 @@ void check(c10::SymInt difference, int64_t kind, std::string_view question) {
 
 // NOLINTEND(performance-unnecessary-value-param)
 
+/// What the capture has seen on its own call's data.
+void assume(const at::Tensor& condition, std::string_view what) { TORCH_CHECK(condition.item<bool>(), kNotSo, what); }
+
 /// The operator of ATen of that name, with plain numbers for sizes.
 void run_with_numbers(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t count = op.schema().arguments().size();
@@ -143,6 +161,12 @@ TORCH_LIBRARY(magneto, library) {
   library.impl("check", c10::DispatchKey::CompositeExplicitAutograd, check);
   library.def("seed_generator(Generator? generator, int seed) -> ()", {at::Tag::nondeterministic_seeded});
   library.impl("seed_generator", c10::DispatchKey::CompositeExplicitAutograd, seed_generator);
+  library.def("generator_state(Generator? generator) -> Tensor", {at::Tag::nondeterministic_seeded});
+  library.impl("generator_state", c10::DispatchKey::CompositeExplicitAutograd, generator_state);
+  library.def("set_generator_state(Generator? generator, Tensor state) -> ()", {at::Tag::nondeterministic_seeded});
+  library.impl("set_generator_state", c10::DispatchKey::CompositeExplicitAutograd, set_generator_state);
+  library.def("assume(Tensor condition, str what) -> ()");
+  library.impl("assume", c10::DispatchKey::CompositeExplicitAutograd, assume);
   library.def("select(Tensor(a) self, int dim, Tensor index) -> Tensor(a)");
   library.impl("select", c10::DispatchKey::CompositeExplicitAutograd, select);
   library.def("data(Tensor(a) self) -> Tensor(a)");

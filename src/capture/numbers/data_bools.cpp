@@ -1,0 +1,156 @@
+// Bools that the data say, and that a program goes by in many places: `has_padding = mask.any().item()`.
+//
+// What one is in this call, the operators that it follows from compute on this call's tensors. The capture goes on with
+// that, and each run checks it (magneto::assume): where it is the other one, CPython runs the segment. Where that comes
+// often, the next capture ends in front of the `item()`. `bool(mask.any())` is the same.
+#include <ATen/autocast_mode.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "capture/capture.h"
+#include "capture/numbers/tried_numbers.h"
+#include "capture/torch/tensor_map.h"
+#include "capture/torch/torch_calls.h"
+#include "capture/torch/transforms.h"
+#include "fake/operator_facts.h"
+#include "graph/aliases.h"
+#include "graph/operator_run.h"
+#include "python/imported.h"
+#include "python/made_once.h"
+#include "support/tensor_object.h"
+
+namespace magneto::capture {
+
+namespace {
+
+/// More operators than these, and tensors of more elements, are not computed for the sake of a bool.
+constexpr size_t kMostComputed = 64;
+constexpr int64_t kMostElements = 1 << 20;
+
+/// The operators that a value follows from.
+class Computation {
+ public:
+  explicit Computation(Capture& capture) : c(capture), aliases_(capture.graph) { part_.values = capture.graph.values; }
+
+  /// The bool in this call. Nothing: not to be had without an effect, or for little.
+  std::optional<bool> value(graph::ValueId id) {
+    if (!collect(id)) return {};
+    part_.outputs = {id};
+    const graph::OperatorRun::StandIns real = {
+        .constant = [](const at::Tensor& constant) { return constant.clone(); },  // it may be written
+        .size = [&](shapes::Expr size) { return c10::SymInt(c.session->sizes().example(size)); },
+        .number = [](const at::Tensor& holder) { return c10::SymFloat(holder.item<double>()); }};
+    const fake::Session::Pause pause;
+    const at::NoGradGuard no_grad;
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    try {
+      const at::Tensor value = graph::OperatorRun(part_, real).run(inputs_).at(0);
+      if (value.numel() != 1 || value.scalar_type() != at::kBool) return {};
+      return value.item<bool>();
+    } catch (const c10::Error&) {  // the run will raise it
+      return {};
+    }
+  }
+
+ private:
+  /// Backwards from the last operator: what makes a value that is needed, or writes its memory, needs its operands.
+  bool collect(graph::ValueId id) {
+    const auto& nodes = c.graph.aten_nodes;
+    if (!need(id)) return false;
+    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+      const auto is_needed = [&](graph::ValueId result) { return needed_.contains(result); };
+      if (!std::ranges::any_of(node->results, is_needed) && !writes_what_is_needed(*node)) continue;
+      const fake::OperatorFacts& facts = fake::facts_of(node->op);
+      const bool is_plain = node->op.operator_name().name.starts_with("aten::") && (facts.computes || facts.follows);
+      if (!is_plain || graph::has_regions(*node) || part_.aten_nodes.size() == kMostComputed) return false;
+      bool complete = true;
+      graph::for_each_operand(*node, [&](graph::ValueId operand) { complete = complete && need(operand); });
+      if (!complete) return false;
+      part_.aten_nodes.push_back(*node);
+    }
+    std::ranges::reverse(part_.aten_nodes);
+    return std::ranges::all_of(needed_, [&](graph::ValueId each) {
+      const graph::Value& value = c.graph.values[each];
+      const bool is_made = value.kind == graph::ValueKind::Result && value.producer >= 0;  // in this graph
+      return is_made || value.kind == graph::ValueKind::Constant || add_input(each);
+    });
+  }
+
+  /// False: it is too large, or the segment writes memory of the program's for it.
+  bool need(graph::ValueId id) {
+    if (!needed_.insert(id).second) return true;
+    groups_.insert(aliases_.group(id));
+    const bool writes_input = aliases_.written(id) && aliases_.input(id);
+    return !writes_input && c10::multiply_integers(c.graph.values[id].meta.sizes) <= kMostElements;
+  }
+
+  bool writes_what_is_needed(const graph::AtenNode& node) const {
+    bool writes = false;
+    for (size_t i = 0; i < node.args.size(); ++i) {
+      if (!graph::writes_argument(node, i)) continue;
+      graph::for_each_tensor(node.args[i], [&](graph::ValueId id) { writes |= groups_.contains(aliases_.group(id)); });
+    }
+    return writes;
+  }
+
+  bool add_input(graph::ValueId id) {
+    const auto found = c.tensors.inputs.find(id);
+    if (found == c.tensors.inputs.end() || !is_tensor(found->second.real.get())) return false;
+    const at::Tensor& real = unpack_tensor(found->second.real.get());
+    if (fake::is_fake(real) || real.key_set().has(c10::DispatchKey::Python) || real.layout() != c10::kStrided) {
+      return false;
+    }
+    part_.inputs.push_back(id);
+    inputs_.push_back(real);
+    return true;
+  }
+
+  Capture& c;
+  const graph::Aliases aliases_;
+  graph::Graph part_;
+  std::vector<at::Tensor> inputs_;
+  std::set<graph::ValueId> needed_;
+  std::set<int32_t> groups_;  // of aliases
+};
+
+PyObject* assume_operator() {
+  static constinit MadeOnce<PyObject> overload;
+  return overload.get([] {
+    static constinit Imported ops("torch", "ops");
+    const Ref space = checked(PyObject_GetAttrString(ops.get(), "magneto"));
+    const Ref packet = checked(PyObject_GetAttrString(space.get(), "assume"));
+    return checked(PyObject_GetAttrString(packet.get(), "default")).release();
+  });
+}
+
+}  // namespace
+
+Ref bool_of_data(Capture& c, PyObject* object) {
+  if (!c.options.assumes_bools || !is_fake_tensor(object) || transform_depth() > 0) return {};
+  const at::Tensor& tensor = unpack_tensor(object);
+  if (tensor.scalar_type() != at::kBool || tensor.numel() != 1 || fake::known_value(tensor)) return {};
+  if (c.torch.is_overridden({&object, 1})) return {};
+  const graph::ValueId id = c.session->value_of(tensor);
+  if (id == graph::kNoValue) return {};
+  const std::optional<bool> now = Computation(c).value(id);
+  if (!now) return {};
+
+  static const auto operation = c10::Dispatcher::singleton()
+                                    .findSchemaOrThrow("magneto::assume", "")
+                                    .typed<void(const at::Tensor&, std::string_view)>();
+  static constinit Imported logical_not("torch", "logical_not");
+  const Ref condition = *now ? Ref::borrow(object) : c.torch.call_torch(logical_not.get(), {{object}});
+  const std::string what = std::string("a bool that the data say is ") + (*now ? "True" : "False");
+  const Ref text = checked(PyUnicode_FromStringAndSize(what.data(), static_cast<Py_ssize_t>(what.size())));
+  PyObject* args[] = {condition.get(), text.get()};
+  c.torch.record(graph::TorchNode::Kind::CallFunction, assume_operator(), args, nullptr, [&] {
+    operation.call(unpack_tensor(condition.get()), what);
+    return Py_NewRef(Py_None);
+  });
+  c.feedback.checks_data_sizes = true;
+  return Ref::borrow(*now ? Py_True : Py_False);
+}
+
+}  // namespace magneto::capture
