@@ -38,13 +38,13 @@ def data_dependent_value_fixed(x):
 
 def data_dependent_branch(x):
     factor = 1
-    if x.sum() > 0:  # <- here: a number is chosen; of tensors alike, one is chosen in the graph
-        factor = 2
+    if x.sum() > 0:  # <- here: a float or an int; of two of one type, as of tensors alike, one is chosen in the graph
+        factor = 2.5
     return x * factor
 
 
 def data_dependent_branch_fixed(x):
-    return x * torch.where(x.sum() > 0, 2, 1)
+    return x * torch.where(x.sum() > 0, 2.5, 1)
 
 
 def opaque_call(x):
