@@ -111,4 +111,17 @@ Ref NumpyCapture::write_operator(PyObject* array, const std::string& method, PyO
   return Ref::borrow(array);
 }
 
+bool NumpyCapture::is_written(const ArrayStandIn& array) const {
+  const auto root_of = [](const ArrayStandIn* each) {
+    while (is_array_stand_in(PyTuple_GET_ITEM(each->parents, 0))) {
+      each = &stand_in_of(PyTuple_GET_ITEM(each->parents, 0));
+    }
+    return each;
+  };
+  return std::ranges::any_of(array_by_tensor, [&](const auto& made) {
+    return is_array_stand_in(made.second.get()) && root_of(&stand_in_of(made.second.get())) == &array &&
+           (unpack_tensor(made.first).is_inference() || unpack_tensor(made.first)._version() != 0);
+  });
+}
+
 }  // namespace magneto::capture
