@@ -163,6 +163,52 @@ graph::ValueId counted_by(const graph::Graph& graph, const graph::AtenNode& node
   return mask;
 }
 
+/// A constant operand that is one number, or none.
+bool is_same_constant(const c10::IValue& a, const c10::IValue& b) {
+  if (a.isNone() || b.isNone()) return a.isNone() && b.isNone();
+  if (a.isBool() && b.isBool()) return a.toBool() == b.toBool();
+  if (a.isInt() && b.isInt()) return a.toInt() == b.toInt();
+  return a.isDouble() && b.isDouble() && a.toDouble() == b.toDouble();
+}
+
+/// What programs write of a mask twice: `y[~mask] = f(x[~mask])`.
+constexpr int kMostMaskOperators = 8;
+
+/// Both are computed by the same operators of the same values, none of which is ever written.
+class SameValues {
+ public:
+  explicit SameValues(const graph::Graph& graph)
+      : graph_(graph),
+        aliases_(graph),
+        inputs_written_(std::ranges::any_of(graph.inputs, [&](graph::ValueId id) { return aliases_.written(id); })) {}
+
+  bool same(graph::ValueId a, graph::ValueId b, int depth = kMostMaskOperators) const {
+    if (a == graph::kNoValue || b == graph::kNoValue || is_written(a) || is_written(b)) return false;
+    if (a == b) return true;
+    const graph::Value &left = graph_.values[a], &right = graph_.values[b];
+    if (depth == 0 || left.kind != graph::ValueKind::Result || right.kind != graph::ValueKind::Result) return false;
+    const graph::AtenNode &made = graph_.aten_nodes[left.producer], &again = graph_.aten_nodes[right.producer];
+    const ops::Operator& op = ops::operator_of(made.op);
+    if (made.op != again.op || op.random || op.effect || op.writes || made.results.size() != 1) return false;
+    for (size_t i = 0; i < made.args.size(); ++i) {
+      const auto *value = std::get_if<graph::ValueId>(&made.args[i]),
+                 *other = std::get_if<graph::ValueId>(&again.args[i]);
+      const auto *constant = std::get_if<c10::IValue>(&made.args[i]), *same = std::get_if<c10::IValue>(&again.args[i]);
+      const bool equal = value && other ? this->same(*value, *other, depth - 1)
+                                        : constant && same && is_same_constant(*constant, *same);
+      if (!equal) return false;
+    }
+    return true;
+  }
+
+ private:
+  bool is_written(graph::ValueId id) const { return aliases_.written(id) || (aliases_.input(id) && inputs_written_); }
+
+  const graph::Graph& graph_;
+  const graph::Aliases aliases_;
+  const bool inputs_written_;
+};
+
 /// The number that an operator before has told already: what it counts has not been written. A gradient that is read
 /// through the mask by which the forward wrote has the forward's size.
 std::optional<shapes::Expr> counted_before(Session& session, bool indexes, std::span<const c10::IValue> args) {
@@ -176,16 +222,14 @@ std::optional<shapes::Expr> counted_before(Session& session, bool indexes, std::
   } else {
     counted = impl.value_of(*as_fake(args[0].toTensor()));
   }
+  if (counted == graph::kNoValue) return std::nullopt;
+  const SameValues values(graph);
   const auto known = std::ranges::find_if(graph.symbols, [&](const graph::SymbolBinding& binding) {
     const graph::Value& value = graph.values[binding.value];
-    return value.kind == graph::ValueKind::Result && binding.dim >= 0 && counted != graph::kNoValue &&
-           counted_by(graph, graph.aten_nodes[value.producer]) == counted;
+    return value.kind == graph::ValueKind::Result && binding.dim >= 0 &&
+           values.same(counted_by(graph, graph.aten_nodes[value.producer]), counted);
   });
   if (known == graph.symbols.end()) return std::nullopt;
-  const graph::Aliases aliases(graph);
-  const auto may_write_inputs = [&](graph::ValueId id) { return aliases.written(id); };
-  if (aliases.written(counted)) return std::nullopt;
-  if (aliases.input(counted) && std::ranges::any_of(graph.inputs, may_write_inputs)) return std::nullopt;
   return shapes::Expr::symbol(known->symbol);
 }
 
