@@ -8,6 +8,7 @@
 #include "graph/text.h"
 #include "lower/fused.h"
 #include "lower/order.h"
+#include "ops/kinds.h"
 #include "passes/effects.h"
 
 namespace magneto::lower {
@@ -378,7 +379,8 @@ void Lowering::add_extern(int32_t index) {
   const AtenNode& node = graph().aten_nodes[index];
   graph::for_each_operand(node, [&](ValueId id) {
     const BufferId buffer = materialise(id);
-    if (passes::traits_of(node.op).aliases) program.buffers[buffer].escapes = true;
+    const bool looks_around = ops::is_kind(ops::operator_of(node.op), ops::reads_storage);
+    if (passes::traits_of(node.op).aliases || looks_around) program.buffers[buffer].escapes = true;
   });
   externs.push_back({index, dag.size()});
   for (const ValueId id : node.results) {
