@@ -382,6 +382,15 @@ def an_else_that_counts(x: Tensor, flag: Tensor, zeros: Tensor) -> tuple[Tensor,
 
 
 @captured
+def tuples_returned(x: Tensor, flag: Tensor, zeros: Tensor) -> Any:
+    if flag:
+        y = x * 2
+        return y, 1, (y + 1, 0.5)
+    z = x * 3
+    return z, 2, (z.sin() + 1, 0.25)
+
+
+@captured
 def numbers(x: Tensor, flag: Tensor, zeros: Tensor) -> tuple[Any, ...]:
     scale = 1.5 if flag else 3.0
     if x.sum() > 0:

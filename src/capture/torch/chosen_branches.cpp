@@ -14,6 +14,7 @@
 #include "capture/torch/mask_turn.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/torch/transforms.h"
+#include "capture/world/world.h"
 #include "graph/aliases.h"
 #include "graph/text.h"
 #include "guards/constants.h"
@@ -227,16 +228,31 @@ void MaskLoops::end_branch(InterpFrame& f) {
   branch.behind_first.clear();
   if (static_cast<bool>(branch.value_of_first) != has_value) refuse(branch, "one side leaves a value on the stack");
   if (has_value) {
-    value = chosen_of_both(branch, left_as_value(f, branch, branch.value_of_first), left_as_value(f, branch, value));
+    value = chosen_value(f, branch, branch.value_of_first.get(), value.get());
     if (!value) refuse(branch, "its values are not to be chosen between");
     f.push(std::move(value));
   }
   loops_.pop_back();
 }
 
+/// Tuples item by item: `return y, 2`.
+Ref MaskLoops::chosen_value(const InterpFrame& f, const Loop& branch, PyObject* first, PyObject* other) {
+  const bool tuples = PyTuple_CheckExact(first) && PyTuple_CheckExact(other) && first != other;
+  if (!tuples) return chosen_of_both(branch, left_as_value(f, branch, first), left_as_value(f, branch, other));
+  const Py_ssize_t size = PyTuple_GET_SIZE(first);
+  if (c.world.is_outside(first) || c.world.is_outside(other) || size != PyTuple_GET_SIZE(other)) return {};
+  Ref items = checked(PyTuple_New(size));
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    Ref item = chosen_value(f, branch, PyTuple_GET_ITEM(first, i), PyTuple_GET_ITEM(other, i));
+    if (!item) return {};
+    PyTuple_SET_ITEM(items.get(), i, item.release());
+  }
+  return items;
+}
+
 /// Variables that nobody asks for any more may hold it, too.
-MaskLoops::Left MaskLoops::left_as_value(const InterpFrame& f, const Loop& branch, const Ref& value) const {
-  Left left = {value.get()};
+MaskLoops::Left MaskLoops::left_as_value(const InterpFrame& f, const Loop& branch, PyObject* value) const {
+  Left left = {value};
   for (int32_t slot = 0; slot < f.info->nlocals; ++slot) {
     if (is_live(*f.info, f.pc, slot)) continue;
     left.references += (branch.turn->slots[slot].get() == left.object) + (f.slots[slot] == left.object);

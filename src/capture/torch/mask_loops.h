@@ -88,7 +88,9 @@ class MaskLoops {
   bool can_be_chosen(const Left& one, const Left& other) const;
   /// Of what the bodies of an `if` and its `else` leave behind. Null: it can't be chosen.
   Ref chosen_of_both(const Loop& branch, const Left& first, const Left& other);
-  Left left_as_value(const InterpFrame& f, const Loop& branch, const Ref& value) const;
+  /// What both sides give: tensors, numbers, or tuples of such.
+  Ref chosen_value(const InterpFrame& f, const Loop& branch, PyObject* first, PyObject* other);
+  Left left_as_value(const InterpFrame& f, const Loop& branch, PyObject* value) const;
   Ref row(const Loop& loop, int64_t place);
   Ref call_method(const char* name, std::vector<PyObject*> values);
 
