@@ -37,7 +37,7 @@ struct SpecializationFeedback {
   /// PyTorch asks tensors of a transform for their sizes as numbers, which they have not where these are symbols: none
   /// is.
   bool fixed_sizes = false;
-  /// The segment asks what it can't know of sizes that only the data says: it ends in front of what makes them, and of
+  /// The segment asks what it can't know of data-dependent sizes: it ends in front of what makes them, and of
   /// bools that the data says.
   bool ends_at_data_sizes = false;
   /// Operators have asked something of such sizes, or the program of such bools, and each run checks the answer.

@@ -65,7 +65,7 @@ struct Options {
   bool knows_buffers = true;
   /// Sizes that only the data says are captured where nothing is asked of them; nobody told to take them in any case.
   bool tries_data_sizes = false;
-  /// Bools that only the data says are what they are in the call that is captured, which each run checks.
+  /// Data-dependent bools are what they are in the call that is captured, which each run checks.
   bool assumes_bools = false;
   /// Results that require gradients get a joint graph.
   bool wants_backward = false;

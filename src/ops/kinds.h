@@ -21,10 +21,10 @@ inline constexpr Fact takes_masks = kind(6);
 inline constexpr Fact needs_index = kind(7);
 /// Raises unless argument 1 lists lengths that together are as long as the dimension that argument 2 names.
 inline constexpr Fact needs_lengths = kind(8);
-/// Reads its first argument's storage, from the start: that must hold nothing else.
-inline constexpr Fact reads_storage = kind(10);
 /// Gives a sparse tensor, for which a dense one stands in captures (fake/sparse_gradients.h).
 inline constexpr Fact gives_sparse = kind(9);
+/// Reads its first argument's storage, from the start: that must hold nothing else.
+inline constexpr Fact reads_storage = kind(10);
 
 inline bool is_kind(const Operator& op, Fact fact) { return (op.facts & kKinds) == static_cast<uint32_t>(fact); }
 
