@@ -51,7 +51,7 @@ NAMES = [name for name in models.MODELS if name not in BREAKS]
 
 # An architecture is trained or run in other sizes, as its name picks; `make test-all` does both.
 @torch.no_grad()
-@pytest.mark.parametrize("name", those_that_pick("sizes", ["training", "sizes"], NAMES))
+@pytest.mark.parametrize("name", those_that_pick("sizes", ["training", "sizes", "eval"], NAMES))
 def test_sizes(name: str) -> None:
     module = models.build(name)
     compiled = magneto.compile(module)

@@ -97,7 +97,7 @@ def check_against_float64(name: str) -> None:
 
 
 # An architecture is trained or run in other sizes, as its name picks; `make test-all` does both.
-@pytest.mark.parametrize("name", those_that_pick("training", ["training", "sizes"], sorted(models.MODELS)))
+@pytest.mark.parametrize("name", those_that_pick("training", ["training", "sizes", "eval"], sorted(models.MODELS)))
 def test_training(name: str) -> None:
     # transformers makes other masks for compilers than for eager, and with them other dropouts.
     with compiled_path():

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from tiers import ways_of
 from torch import Tensor
 
 import magneto
@@ -96,9 +97,16 @@ def outcome(program: Callable[..., Any], *args: Any) -> Any:
         return type(error)
 
 
-@pytest.mark.parametrize("use", USES)
-@pytest.mark.parametrize("backend", ["magneto", "aot_eager"])
-@pytest.mark.parametrize("name", OPERATORS)
+# With one of the backends; with both in `make test-all`.
+CASES = [
+    pytest.param(name, backend, use, id=f"{name}-{backend}-{use}", marks=marks)
+    for name in OPERATORS
+    for use in USES
+    for backend, marks in ways_of(f"{name}-{use}", [], ["magneto", "aot_eager"], count=1)
+]
+
+
+@pytest.mark.parametrize(("name", "backend", "use"), CASES)
 def test_as_eager(name: str, backend: str, use: str) -> None:
     operator, good, bad = OPERATORS[name]
 

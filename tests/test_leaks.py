@@ -14,6 +14,7 @@ from typing import Any
 import models
 import pytest
 import torch
+from tiers import ways_of
 
 import magneto
 
@@ -198,8 +199,14 @@ def test_calls_leak_nothing(program: Any, backend: str) -> None:
     assert magneto.stats()["recompiles"] == 0
 
 
-@pytest.mark.parametrize("program", [plain, module, writing, with_exit, handling, generating], ids=lambda p: p.__name__)
-@pytest.mark.parametrize("backend", ["aot_eager", "eager"])
+@pytest.mark.parametrize(
+    ("program", "backend"),
+    [
+        pytest.param(program, backend, id=f"{program.__name__}-{backend}", marks=marks)
+        for program in (plain, module, writing, with_exit, handling, generating)
+        for backend, marks in ways_of(program.__name__, [], ["aot_eager", "eager"], count=1)
+    ],
+)
 def test_recompiles_leak_nothing(program: Any, backend: str) -> None:
     """Sizes that are new each time: the captures go with the callable, and nothing else has grown."""
     function, arguments = program()

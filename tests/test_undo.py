@@ -1,35 +1,34 @@
 """Programs that raise behind writes leave the state that eager leaves: values, versions, random numbers, Python's side
 effects and their order, calls of operators of one's own, the exception and its text.
 
-MAGNETO_ALL_ERRORS=1 runs each write with each error at each place; else each error at each place, with some write.
+`make test` runs each error at each place behind two of the writes with one of the backends, `make test-all` all of them.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator
+from typing import Any
 
 import error_programs
 import pytest
 from error_programs import PLACES, RAISING, WRITES
+from tiers import ways_of
 
 import magneto
 
-
-def cases() -> Iterator[tuple[str, str, str]]:
-    if os.environ.get("MAGNETO_ALL_ERRORS"):
-        yield from itertools.product(WRITES, RAISING, PLACES)
-        return
-    writes = itertools.cycle(WRITES)
-    for place in PLACES:
-        for raising in RAISING:
-            yield next(writes), raising, place
-        next(writes)
+BACKENDS = ["eager", "aot_eager", "magneto"]
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", "magneto"])
-@pytest.mark.parametrize(("write", "raising", "place"), cases())
+def cases() -> Iterator[Any]:
+    for raising, place in itertools.product(RAISING, PLACES):
+        for write, marks in ways_of(f"{raising}-{place}", [], list(WRITES), count=2):
+            for backend, more in ways_of(f"{raising}-{place}-{write}", [], BACKENDS, count=1):
+                names = write, raising, place, backend
+                yield pytest.param(*names, id="-".join(names), marks=marks or more)
+
+
+@pytest.mark.parametrize(("write", "raising", "place", "backend"), list(cases()))
 def test_state_after_an_error(write: str, raising: str, place: str, backend: str) -> None:
     expected = error_programs.run(write, raising, place, lambda program: program)
     for dynamic in (None, True) if place == "plain" else (None,):

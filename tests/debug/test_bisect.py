@@ -147,6 +147,7 @@ def test_an_inlined_function_is_named() -> None:
     assert magneto.bisect(Outer(), (torch.randn(4),)).function == "scaled"
 
 
+@pytest.mark.long
 def test_doctor_names_an_inlined_function(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "counts.py"
     file.write_text(
@@ -242,6 +243,7 @@ def test_doctor_of_a_script_with_a_wrong_backend(tmp_path: Path, capsys: pytest.
     assert "At fault: backend" in report.read_text() and "doctor" in report.read_text()
 
 
+@pytest.mark.long
 def test_doctor_after_another_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "scaled.py").write_text("import torch\n\n\n@torch.compile\ndef times(x, n):\n    return x.cos() * n\n")
     first, then = tmp_path / "first.py", tmp_path / "then.py"

@@ -6,12 +6,13 @@ import itertools
 import sys
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from compare import assert_same
+from tiers import picked
 
 import magneto
 
@@ -63,9 +64,21 @@ def comparable(value: Any, x: torch.Tensor, name: str) -> Any:
     return value if isinstance(value, plain) else type(value)
 
 
-@pytest.mark.parametrize("name", sorted(set(dir(torch.Tensor)) - {"__init_subclass__", "__subclasshook__"}))
-def test_tensor_member_is_as_eager(name: str) -> None:
-    for (kind, make), function in itertools.product(MAKERS.items(), programs(name)):
+MEMBERS = sorted(set(dir(torch.Tensor)) - {"__init_subclass__", "__subclasshook__"})
+
+
+def cases() -> Iterator[Any]:
+    """Each member of two kinds of tensors; of the other kinds in `make test-all`."""
+    for name in MEMBERS:
+        now = picked(name, MAKERS)
+        yield pytest.param(name, now, id=name)
+        yield pytest.param(name, MAKERS.keys() - now, id=f"{name}-of-others", marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize(("name", "kinds"), list(cases()))
+def test_tensor_member_is_as_eager(name: str, kinds: set[str]) -> None:
+    for kind, function in itertools.product(sorted(kinds), programs(name)):
+        make = MAKERS[kind]
         torch.manual_seed(0)
         x = make()
         torch.manual_seed(0)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import sweep
+from tiers import ways_of
 
 import magneto
 
@@ -17,12 +18,19 @@ def call(info: Any, sample: Any) -> Any:
         return type(error).__name__, str(error)
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize(
-    "info",
-    [info for info in sweep.op_db if info.error_inputs_func],
-    ids=lambda info: f"{info.name}.{info.variant_test_name}".rstrip("."),
-)
+SIZES = {"static": False, "dynamic": True}
+
+# With one of them; with both in `make test-all`.
+CASES = [
+    pytest.param(info, SIZES[way], id=f"{name}-{way}", marks=marks)
+    for info in sweep.op_db
+    if info.error_inputs_func
+    for name in [f"{info.name}.{info.variant_test_name}".rstrip(".")]
+    for way, marks in ways_of(name, [], list(SIZES), count=1)
+]
+
+
+@pytest.mark.parametrize(("info", "dynamic"), CASES)
 def test_messages(info: Any, dynamic: bool) -> None:
     for given in info.error_inputs("cpu"):
         expected = call(info, given.sample_input)
