@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+import typing_extensions
 
 import magneto
+
+#: PEP 702: the standard library has it from 3.13 on.
+DEPRECATED: list[Any] = [typing_extensions.deprecated, getattr(warnings, "deprecated", typing_extensions.deprecated)]
 
 
 def warns(x: torch.Tensor) -> torch.Tensor:
@@ -48,7 +52,30 @@ def warns_and_catches(x: torch.Tensor) -> torch.Tensor:
     return x + 1
 
 
-PROGRAMS = [warns, calls_what_warns, warns_behind_a_write, warns_of_a_size, warns_and_catches]
+def calls_what_is_marked(mark: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    @mark("use another function")
+    def function(x: torch.Tensor, by: int = 2) -> torch.Tensor:
+        return x * by
+
+    @mark("use another class", category=FutureWarning)
+    class Scale:
+        def __init__(self, by: int) -> None:
+            self.by = by
+
+    def calls(x: torch.Tensor) -> torch.Tensor:
+        return function(x, by=3) + Scale(4).by
+
+    return calls
+
+
+PROGRAMS = [
+    *map(calls_what_is_marked, DEPRECATED),
+    warns,
+    calls_what_warns,
+    warns_behind_a_write,
+    warns_of_a_size,
+    warns_and_catches,
+]
 ACTIONS: list[Any] = ["default", "always", "once", "module", "ignore", "error"]
 
 
