@@ -17,11 +17,15 @@ def forward(callable: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     return callable(*args, **kwargs)
 
 
-def custom_function(cls: Any) -> Callable[..., Any]:
-    """`cls.apply` of an autograd function, as a function that graphs print by the name of the class."""
+def custom_function(cls: Any, bound: dict[int, Any]) -> Callable[..., Any]:
+    """`cls.apply` of an autograd function, as a function that graphs print by the name of the class. `bound`: those of
+    the arguments that are constants, by position, in ascending order."""
 
     def apply(*args: Any) -> Any:
-        return cls.apply(*args)
+        values = list(args)
+        for position, value in bound.items():
+            values.insert(position, value)
+        return cls.apply(*values)
 
     apply.__name__ = apply.__qualname__ = cls.__name__
     return apply

@@ -96,34 +96,101 @@ Ref native_apply(PyObject* cls) {
   return checked(Py_TYPE(descriptor)->tp_descr_get(descriptor, nullptr, cls));
 }
 
-/// C++ calls the forward back, which is interpreted on stand-ins.
+namespace {
+
+/// Tensors, numbers and constants; tuples and slices of them; lists and dicts of them that the segment has made.
+/// Autograd sees only the tensors among the arguments themselves.
+bool is_plain_argument(Capture& capture, PyObject* argument) {
+  if (is_tensor(argument) || is_scalar(argument) || is_unknown_number(argument) || is_identity_constant(argument)) {
+    return true;
+  }
+  const auto is_plain = [&](PyObject* item) { return is_plain_argument(capture, item); };
+  if (PySlice_Check(argument)) {
+    const auto* slice = reinterpret_cast<PySliceObject*>(argument);
+    return is_plain(slice->start) && is_plain(slice->stop) && is_plain(slice->step);
+  }
+  if (PyTuple_CheckExact(argument) || Py_TYPE(argument) == size_class() ||
+      (PyList_CheckExact(argument) && !capture.world.is_outside(argument))) {
+    PyObject** items = PySequence_Fast_ITEMS(argument);
+    return std::all_of(items, items + PySequence_Fast_GET_SIZE(argument), is_plain);
+  }
+  if (!PyDict_CheckExact(argument) || capture.world.is_outside(argument)) return false;
+  PyObject *key, *value;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(argument, &position, &key, &value)) {
+    if (!is_scalar(key) || !is_plain(value)) return false;
+  }
+  return true;
+}
+
+/// The containers in a plain argument, and what they hold.
+void list_contents(PyObject* argument, std::vector<PyObject*>& contents) {
+  contents.push_back(argument);
+  if (PyTuple_CheckExact(argument) || PyList_CheckExact(argument)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(argument); ++i) {
+      list_contents(PySequence_Fast_GET_ITEM(argument, i), contents);
+    }
+  } else if (PyDict_CheckExact(argument)) {
+    PyObject *key, *value;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(argument, &position, &key, &value)) {
+      contents.push_back(key);
+      list_contents(value, contents);
+    }
+  }
+  contents.push_back(nullptr);
+}
+
+std::vector<PyObject*> contents_of(std::span<PyObject* const> arguments) {
+  std::vector<PyObject*> contents;
+  for (PyObject* argument : arguments) list_contents(argument, contents);
+  return contents;
+}
+
+}  // namespace
+
+/// C++ calls the forward back, which is interpreted on stand-ins. Its modules, functions and other objects are
+/// constants of what the graph calls.
 Ref Gradients::record_autograd_function(const CallArgs& args) {
   PyObject* owner = args.values[0];
   const std::span<PyObject* const> rest = std::span(args.values).subspan(1);
-  const bool plain = std::ranges::all_of(
-      rest, [](PyObject* arg) { return is_tensor(arg) || is_scalar(arg) || is_identity_constant(arg); });
-  if (!plain) {
-    c.side_exit(BreakReason::AutogradCall,
-                "a custom autograd function is applied to tensors that need gradients, and to other objects");
+  const Ref bound = checked(PyDict_New());
+  std::vector<Ref> readable;
+  std::vector<PyObject*> operands;
+  for (size_t i = 0; i < rest.size(); ++i) {
+    if (is_plain_argument(c, rest[i])) {
+      readable.push_back(c.containers.readable(rest[i]));
+      operands.push_back(readable.back().get());
+      continue;
+    }
+    const Ref constant = constant_function(c, rest[i]);
+    if (!constant) {
+      c.side_exit(BreakReason::AutogradCall,
+                  std::string("a custom autograd function is applied to tensors that need gradients, and to an object "
+                              "of type ") +
+                      Py_TYPE(rest[i])->tp_name + " that is no constant");
+    }
+    if (PyDict_SetItem(bound.get(), checked(PyLong_FromSize_t(i)).get(), constant.get()) < 0) throw PythonError{};
   }
   c.attributes.load_attr(owner, MAGNETO_STR("forward"));  // for its guards
   static constinit Imported custom_function("magneto._forward", "custom_function");
-  Ref target = checked(PyObject_CallOneArg(custom_function.get(), owner));
+  Ref target = checked(PyObject_CallFunctionObjArgs(custom_function.get(), owner, bound.get(), nullptr));
   Ref apply = native_apply(owner);
   const int64_t writes = c.overlays.writes;
   const auto index = static_cast<int32_t>(c.graph.torch_nodes.size());
   const size_t operators = c.graph.aten_nodes.size();
+  const std::vector<PyObject*> contents = contents_of(rest);
   Ref result = c.torch.record(
-      graph::TorchNode::Kind::CallFunction, target.get(), rest, nullptr,
+      graph::TorchNode::Kind::CallFunction, target.get(), operands, nullptr,
       [&] {
         const CalledBack called_back(c.mode);
         return PyObject_Vectorcall(apply.get(), rest.data(), rest.size(), nullptr);
       },
       /*always=*/true);
-  if (c.overlays.writes != writes) {  // which the call would do again
+  if (c.overlays.writes != writes || contents_of(rest) != contents) {  // which the call would do again
     throw c.exits.restart_before(*c.frame, "a custom autograd function changes objects from outside");
   }
-  if (std::ranges::none_of(rest, holds_class_tensor)) {
+  if (std::ranges::none_of(operands, holds_class_tensor)) {
     c.graph.torch_nodes.resize(index + 1);
     for (size_t i = operators; i < c.graph.aten_nodes.size(); ++i) c.graph.aten_nodes[i].torch_node = index;
   }
