@@ -62,6 +62,32 @@ def str_and_repr_methods_found_by_c(start):
 
 
 @scenario
+def texts_of_containers(start):
+    grid, sizes, table = (2, 3), [1, 2], {"a": 1}
+
+    def program(x):
+        sizes.append(x.shape[0])
+        return (
+            x + 1,
+            "{} of {!r}".format(grid, sizes),
+            "{0[0]} {t[a]:>4}".format(sizes, t=table),
+            "{}".format([grid, {"x": table}]),
+            "%s %r" % (grid, table),
+            f"{grid} {sizes}",
+        )
+
+    c = start(program)
+    c(v())
+    c(v())
+    grid = (2, 4)
+    c(v())
+    table["a"] = "text"
+    c(v())
+    sizes[0] = None
+    c(v())
+
+
+@scenario
 def len_bool_index_found_by_c(start):
     n = 2
 

@@ -106,17 +106,21 @@ Ref handle_format(Capture& capture, const CallArgs& args) {
 }
 
 Ref handle_str_format(Capture& capture, const CallArgs& args) {
+  std::vector<Ref> seen;
+  std::vector<PyObject*> values;
   for (PyObject* value : args.values) {
-    capture.containers.refuse_opaque(value, 3);
-    guard_class_text(capture, value, 3);
-    if (!has_constant_text(capture, value)) {
+    seen.push_back(capture.containers.resolve_deep(value));
+    values.push_back(seen.back().get());
+    capture.containers.refuse_opaque(values.back(), 8);
+    guard_class_text(capture, values.back(), 8);
+    if (!has_constant_text(capture, values.back()) && !is_builtin_container(values.back())) {
       capture.side_exit(BreakReason::OpaqueObject,
                         std::string("the text of an object of type ") + Py_TYPE(value)->tp_name);
     }
   }
   static PyObject* const format = PyDict_GetItemString(type_dict(&PyUnicode_Type), "format");
   return capture.calls.call_native(
-      [&] { return PyObject_Vectorcall(format, args.values.data(), args.positional(), args.kwnames); });
+      [&] { return PyObject_Vectorcall(format, values.data(), args.positional(), args.kwnames); });
 }
 
 }  // namespace
