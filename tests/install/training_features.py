@@ -168,6 +168,31 @@ def distributed_tensors():
     model(x).sum().backward()
 
 
+def compiled_distributed_tensors():
+    """Side exits: C++ of PyTorch dispatches their operators."""
+    with_one_process()
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (1,))
+    x = distribute_tensor(torch.rand(4, 4), mesh, [Shard(0)])
+
+    def product(x):
+        return (x @ x.t()).relu() * 2
+
+    def of_local(x):
+        return product(DTensor.from_local(x, mesh, [Shard(0)])).redistribute(placements=[Replicate()]).to_local() + 1
+
+    compiled = torch.compile(product)
+    for _ in range(2):
+        y = compiled(x)
+        assert isinstance(y, DTensor) and y.placements == product(x).placements
+        close(y.to_local(), product(x).to_local())
+    compiled = torch.compile(of_local)
+    for _ in range(2):
+        close(compiled(x.to_local()), of_local(x.to_local()))
+
+
 def tensor_parallel():
     with_one_process()
     from torch.distributed.device_mesh import init_device_mesh

@@ -21,6 +21,7 @@
 #include "capture/torch/torch_calls.h"
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
+#include "capture/world/modules.h"
 #include "capture/world/world.h"
 #include "fake/size_node.h"
 #include "graph/orphans.h"
@@ -178,6 +179,11 @@ std::optional<c10::IValue> operator_value(PyObject* object, const c10::Type& typ
   if (PyBool_Check(object)) return c10::IValue(object == Py_True);
   if (PyFloat_CheckExact(object)) return c10::IValue(PyFloat_AS_DOUBLE(object));
   return std::nullopt;
+}
+
+/// Its __torch_dispatch__, which is for subclasses, calls the operator again.
+bool is_dtensor(PyTypeObject* type) {
+  return std::string_view(type->tp_name) == "DTensor" && module_of(type) == "torch.distributed.tensor";
 }
 
 }  // namespace
@@ -455,6 +461,7 @@ void TorchCalls::call_dispatch(const c10::OperatorHandle& op, torch::jit::Stack*
     const Ref function = graph::overload_object(op);
     c.world.wrap(function.get(), c.sources.constant(function.get()));
     for (PyTypeObject* type : types) {
+      if (is_dtensor(type)) refuse("C++ of PyTorch dispatches the operators of a DTensor");
       PyObject* found = lookup_in_type(type, MAGNETO_STR("__torch_dispatch__"));
       if (!found || Py_TYPE(found) != &PyClassMethod_Type) break;
       Ref result = ask_class(reinterpret_cast<PyObject*>(type),
