@@ -15,6 +15,7 @@ import pytest
 import raising_programs
 import readers_programs
 import standard_programs
+import subclasses_programs
 import torch_function_programs
 import torch_programs
 import types_programs
@@ -32,6 +33,7 @@ FILES: dict[str, Programs] = {
     "modules": modules_programs.programs,
     "arguments": arguments_programs.programs,
     "standard": standard_programs.programs,
+    "subclasses": subclasses_programs.programs,
     "readers": readers_programs.programs,
     "torch": torch_programs.programs,
     "torch_function": torch_function_programs.programs,

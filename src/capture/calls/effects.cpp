@@ -13,6 +13,7 @@
 #include "capture/torch/switches.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/torch/transforms.h"
+#include "capture/world/attributes.h"
 #include "capture/world/containers.h"
 #include "capture/world/world.h"
 #include "guards/constants.h"
@@ -171,6 +172,30 @@ bool is_module_function(PyCFunctionObject* function) {
   return !PyType_Check(self) && (is_of_pybind(function) || (function->m_module && PyCapsule_CheckExact(self)));
 }
 
+/// C code is about to change what `container`, of a subclass, holds. Where it may go to methods in Python of that class
+/// (those of list and dict never do, nor do OrderedDict's `[key] =` and `del`), the segment ends.
+void refuse_own_methods(Capture& c, PyObject* callable, PyObject* container) {
+  const bool descriptor = Py_TYPE(callable) == &PyMethodDescr_Type || Py_TYPE(callable) == &PyWrapperDescr_Type;
+  PyTypeObject* const owner = descriptor ? PyDescr_TYPE(callable) : nullptr;
+  if (owner == &PyList_Type || owner == &PyDict_Type) return;
+  if (owner == &PyODict_Type && std::string_view(PyUnicode_AsUTF8(PyDescr_NAME(callable))).ends_with("item__")) return;
+  std::vector<const char*> names = {"__getitem__", "__setitem__", "__contains__", "__len__", "insert", "get"};
+  if (owner == &PyODict_Type) names.insert(names.end(), {"__delitem__", "__missing__"});
+  for (const char* name : names) {
+    PyObject* method = c.attributes.type_lookup(Py_TYPE(container), name);
+    if (!method || !PyFunction_Check(method)) continue;
+    c.side_exit(BreakReason::Mutation,
+                std::string("an instance of ") + Py_TYPE(container)->tp_name + " from outside is changed");
+  }
+}
+
+/// What the segment goes on with, where C code gives back the stand-in of a subclass's instance.
+Ref original_of(Capture& c, Ref result) {
+  const auto found = c.containers.shadow_original.find(result.get());
+  const bool derived = found != c.containers.shadow_original.end() && is_derived_container(found->second);
+  return derived ? Ref::borrow(found->second) : result;
+}
+
 /// Calls it with the arguments as they are now. `mutate`: it changes the first one.
 Ref call_resolved(Capture& c, PyObject* callable, const Effect& effect, const CallArgs& args, bool mutate) {
   std::vector<Ref> held;
@@ -187,20 +212,19 @@ Ref call_resolved(Capture& c, PyObject* callable, const Effect& effect, const Ca
       values.values.push_back(held.back().get());
       continue;
     }
+    const bool changed = mutate && i == 0;
+    const bool derived = is_derived_container(args.values[i]) && c.world.is_outside(args.values[i]);
+    if (changed && derived) refuse_own_methods(c, callable, args.values[0]);
     const bool deep =
         effect.reads() || (effect.is(table::compares) && !mutate) || (effect.is(table::takes_pairs) && i > 0);
-    Ref value =
-        deep ? c.containers.resolve_deep(args.values[i]) : c.containers.resolve(args.values[i], mutate && i == 0);
+    Ref value = deep ? c.containers.resolve_deep(args.values[i]) : c.containers.resolve(args.values[i], changed);
     if (i > 0) c.containers.refuse_opaque_iterable(value.get());
     if (i > 0 && effect.is(table::iterates) && is_derived_container(value.get()) && c.world.is_outside(value.get())) {
       value = c.containers.contents_of(value.get());
     }
     if (value.get() == args.values[i] && c.world.is_outside(value.get()) && i == 0 &&
         (PyDict_Check(value.get()) || PyList_Check(value.get()) || PyTuple_Check(value.get())) &&
-        !c.containers.has_shadow(value.get()) && !c.containers.is_shadow(value.get())) {
-      if (mutate)
-        c.side_exit(BreakReason::Mutation,
-                    "an instance of " + std::string(Py_TYPE(value.get())->tp_name) + " from outside is changed");
+        !c.containers.is_shadow(value.get())) {
       value = c.containers.contents_of(value.get());
     } else if (i == 0 && value.get() == args.values[i] && c.world.is_outside(value.get()) &&
                !c.containers.is_shadow(value.get()) &&
@@ -221,8 +245,9 @@ Ref call_resolved(Capture& c, PyObject* callable, const Effect& effect, const Ca
   }
   if (tensors && effect.policy == Policy::Pure && !effect.is(table::calls_first))
     return c.torch.call_torch(callable, args);
-  return c.calls.call_native(
-      [&] { return PyObject_Vectorcall(callable, values.values.data(), values.positional(), values.kwnames); });
+  return original_of(c, c.calls.call_native([&] {
+    return PyObject_Vectorcall(callable, values.values.data(), values.positional(), values.kwnames);
+  }));
 }
 
 Ref call_by_effect(Capture& c, PyObject* callable, const Effect& effect, CallArgs args) {

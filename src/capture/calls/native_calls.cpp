@@ -67,11 +67,11 @@ bool ObjectProtocol::truth(PyObject* value) {
   guard_classes(c, value, Question::Truth, 0);
   if (c.world.is_outside(value) && !is_builtin_container(value)) {
     PyTypeObject* type = Py_TYPE(value);
-    const bool custom = c.attributes.type_lookup(type, MAGNETO_STR("__bool__")) ||
-                        c.attributes.type_lookup(type, MAGNETO_STR("__len__"));
-    if (!custom) return true;
-    if (!is_builtin_container(value)) c.containers.refuse_opaque(value);
-    if (PyDict_Check(value) || PyList_Check(value) || PyTuple_Check(value)) object = c.containers.contents_of(value);
+    PyObject* method = c.attributes.type_lookup(type, MAGNETO_STR("__bool__"));
+    if (!method) method = c.attributes.type_lookup(type, MAGNETO_STR("__len__"));
+    if (!method) return true;
+    if (!PyFunction_Check(method) && is_derived_container(value)) object = c.containers.contents_of(value);
+    c.containers.refuse_opaque(object.get());
   }
   Ref result = c.calls.call_native([&]() -> PyObject* {
     const int truth = PyObject_IsTrue(object.get());
@@ -105,16 +105,24 @@ Ref Calls::check_tensor_all(const CallArgs& args) {
 Ref Containers::contents_of(PyObject* object) {
   const Source* source = c.world.source_of(object);
   if (!source || is_shadow(object)) return Ref::borrow(object);  // a stand-in's length is no longer the original's
+  if (auto known = shadows.find(object); known != shadows.end()) return known->second.object;
   PyTypeObject* type = Py_TYPE(object);
+  const auto stands_for = [&](Ref contents) {
+    shadows[object] = {Ref::borrow(object), contents, /*dirty=*/false};
+    shadow_original[contents.get()] = object;
+    return contents;
+  };
   if (PyObject* iter = c.attributes.type_lookup(type, MAGNETO_STR("__iter__")); iter && PyFunction_Check(iter)) {
     c.side_exit(BreakReason::OpaqueObject, source->name() + " of type " + type->tp_name + " iterates in its own way");
   }
   if (PyDict_Check(object)) {
     std::vector<PyObject*> keys;
-    PyObject *key, *value;
-    Py_ssize_t position = 0;
-    Ref result = checked(PyODict_Check(object) ? PyODict_New() : PyDict_New());
-    while (PyDict_Next(object, &position, &key, &value)) {
+    const bool ordered = PyODict_Check(object);  // in an order of its own
+    Ref result = checked(ordered ? PyODict_New() : PyDict_New());
+    const Ref iterator = checked((ordered ? PyODict_Type : PyDict_Type).tp_iter(object));
+    const Ref order = checked(PySequence_List(iterator.get()));
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(order.get()); ++i) {
+      PyObject* key = PyList_GET_ITEM(order.get(), i);
       if (!is_scalar(key) && !is_identity_constant(key)) {
         c.side_exit(BreakReason::OpaqueObject, source->name() + " has keys of type " + Py_TYPE(key)->tp_name);
       }
@@ -134,7 +142,7 @@ Ref Containers::contents_of(PyObject* object) {
         }
       }
     }
-    return result;
+    return stands_for(std::move(result));
   }
   if (PyList_Check(object) || PyTuple_Check(object)) {
     const Py_ssize_t size = PySequence_Fast_GET_SIZE(object);
@@ -145,7 +153,7 @@ Ref Containers::contents_of(PyObject* object) {
       PyList_SET_ITEM(result.get(), i,
                       c.world.wrap(PySequence_Fast_GET_ITEM(object, i), c.sources.seq_item(source, i)).release());
     }
-    if (PyList_Check(object)) return result;
+    if (PyList_Check(object)) return stands_for(std::move(result));
     Ref tuple = checked(PyList_AsTuple(result.get()));
     if (std::strcmp(type->tp_name, "torch.Size") != 0) return tuple;
     return checked(PyObject_CallOneArg(reinterpret_cast<PyObject*>(type), tuple.get()));

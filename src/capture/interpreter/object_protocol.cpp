@@ -52,6 +52,21 @@ bool is_here(Capture& c, PyObject* container) {
   return !c.world.is_outside(container) || c.containers.has_shadow(container) || c.containers.is_shadow(container);
 }
 
+bool is_of_default_dict(PyObject* method) {
+  static constinit Imported default_dict("collections", "defaultdict");
+  return Py_TYPE(method) == &PyMethodDescr_Type && PyDescr_TYPE(method) == default_dict.type();
+}
+
+/// What a subclass of defaultdict puts in for a key that it lacks.
+Ref made_by_default(Capture& c, PyObject* container, PyObject* key) {
+  const NonResumable scope(c);
+  const Ref factory = c.attributes.load_attr(container, MAGNETO_STR("default_factory"));
+  if (factory.get() == Py_None) raise_key_error(key);
+  Ref value = c.calls.call(factory.get(), {});
+  c.protocol.store_subscript(container, key, value.get());
+  return value;
+}
+
 /// One comparison after the other: each is a question about sizes.
 bool contains_size(Capture& capture, PyObject* container, PyObject* item) {
   const Ref members = checked(PySequence_Tuple(container));
@@ -251,12 +266,14 @@ std::optional<bool> ObjectProtocol::ask_dict_keys(const Item& item) {
 
 Ref ObjectProtocol::read_here(const Item& item) {
   if (!is_here(c, item.container)) return {};
-  Ref object = c.containers.resolve(item.container);
-  if (item.past_override && PyDict_Check(object.get())) {
+  const bool of_subclass = c.world.is_outside(item.container) && is_derived_container(item.container);
+  Ref object = of_subclass ? c.containers.contents_of(item.container) : c.containers.resolve(item.container);
+  if ((item.past_override || of_subclass) && PyDict_Check(object.get())) {
+    check_hashable(item.key);
     PyObject* value = PyDict_GetItemWithError(object.get(), item.key);
     if (value) return Ref::borrow(value);
     if (PyErr_Occurred()) throw PythonError{};
-    return missing(item, PyDict_CheckExact(object.get()));
+    return missing(item, PyDict_CheckExact(item.container));
   }
   Ref resolved_key = c.containers.resolve(item.key);
   if (PyDict_Check(object.get())) guard_classes(c, item.key, Question::Hash, 8);
@@ -271,7 +288,9 @@ Ref ObjectProtocol::missing(const Item& item, bool is_plain) {
   if (PyFunction_Check(method)) {
     return c.calls.call(c.world.wrap(method, c.sources.constant(method)).get(), {item.container, item.key});
   }
-  if (is_here(c, item.container)) {
+  const bool of_subclass = !is_builtin_container(item.container) && c.world.is_outside(item.container);
+  if (of_subclass && is_of_default_dict(method)) return made_by_default(c, item.container, item.key);
+  if (is_here(c, item.container) && !of_subclass) {
     return c.calls.call_native([&] { return PyObject_CallFunctionObjArgs(method, item.container, item.key, nullptr); });
   }
   if (is_builtin_container(item.container)) {  // a defaultdict: the key is made
@@ -350,7 +369,9 @@ Ref ObjectProtocol::read_other(const Item& item) {
 }
 
 bool ObjectProtocol::write_other(const Item& item, PyObject* value) {
-  if (c.world.is_outside(item.container) && !is_builtin_container(item.container)) {
+  const bool known =
+      is_builtin_container(item.container) || PyDict_Check(item.container) || PyList_Check(item.container);
+  if (c.world.is_outside(item.container) && !known) {
     c.side_exit(BreakReason::Mutation, c.world.source_of(item.container)->name() + " of type " +
                                            Py_TYPE(item.container)->tp_name + " is changed");
   }

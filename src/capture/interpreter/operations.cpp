@@ -24,6 +24,7 @@
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
 #include "guards/array.h"
+#include "guards/objects.h"
 #include "python/abi/dicts.h"
 #include "python/abi/private.h"
 #include "python/imported.h"
@@ -54,18 +55,17 @@ bool has_python_operator(Capture& capture, PyTypeObject* type, std::string_view 
 }  // namespace
 
 Ref operand(Capture& capture, PyObject* value, std::string_view name) {
-  if (!is_builtin_container(value)) capture.containers.refuse_opaque(value, 3);
   Ref object = capture.containers.resolve(value);
+  if (is_derived_container(value) && !PyAnySet_Check(value) && capture.world.is_outside(value)) {
+    const bool asked = has_python_operator(capture, Py_TYPE(value), name);
+    object = asked ? Ref::borrow(value) : capture.containers.contents_of(value);
+  }
+  if (!is_builtin_container(value)) capture.containers.refuse_opaque(object.get(), 3);
   if (object.get() == value && capture.world.is_outside(value) && !capture.containers.is_shadow(value) &&
       !PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE) && !PyTuple_Check(value) &&
       !is_identity_constant(value) && !PyFunction_Check(value) && !PyMethod_Check(value) && !is_value(value)) {
     capture.side_exit(BreakReason::OpaqueObject,
                       std::string("an operator is applied to an object of type ") + Py_TYPE(value)->tp_name);
-  }
-  if (object.get() == value && capture.world.is_outside(value) && !capture.containers.is_shadow(value) &&
-      (PyDict_Check(value) || PyList_Check(value) || PyTuple_Check(value)) &&
-      !has_python_operator(capture, Py_TYPE(value), name)) {
-    return capture.containers.contents_of(value);
   }
   return object;
 }
@@ -206,6 +206,20 @@ Ref array_operator(Capture& capture, int index, PyObject* left, PyObject* right)
   return capture.numpy.operation({left, right}, std::string("$ ") + symbols[index] + " $");
 }
 
+/// C code that `x += y` calls changes the container; that of a subclass of deque or set the segment does not run.
+bool changes_in_place(Capture& capture, PyObject* container, std::string_view operator_name) {
+  if (PyTuple_Check(container) || PyFrozenSet_Check(container)) return false;
+  if (is_builtin_container(container)) return true;
+  if (!is_derived_container(container) && !PyType_IsSubtype(Py_TYPE(container), guards::deque_type())) return false;
+  if (operator_name.ends_with('_')) operator_name.remove_suffix(1);
+  PyObject* method =
+      capture.attributes.type_lookup(Py_TYPE(container), ("__i" + std::string(operator_name) + "__").c_str());
+  if (!method || PyFunction_Check(method)) return false;
+  if (PyList_Check(container) || PyDict_Check(container)) return true;
+  capture.side_exit(BreakReason::Mutation,
+                    std::string("an instance of ") + Py_TYPE(container)->tp_name + " from outside is changed");
+}
+
 /// What `n / x` and `n ** x` call, with a number that follows from sizes. Null: it is something else.
 Ref size_and_tensor(Capture& capture, guards::Arithmetic arithmetic, PyObject* left, PyObject* right) {
   static constinit Imported reciprocal("torch._C", "TensorBase.reciprocal"), mul("torch._C", "TensorBase.mul"),
@@ -253,9 +267,10 @@ Ref binary_operator(Capture& capture, int index, PyObject* left, PyObject* right
     return capture.torch.record(graph::TorchNode::Kind::CallFunction, functions[index], args, nullptr,
                                 [&] { return op.run(left, right); });
   }
-  if (op.in_place && is_builtin_container(left) &&
-      (capture.world.is_outside(left) || capture.containers.is_shadow(left)) && !PyTuple_Check(left) &&
-      !PyFrozenSet_Check(left)) {
+  // `x += y` asks for __iadd__ first, and then for what `x + y` asks for.
+  const std::string_view name = kBinaryOperators[op.in_place ? index - kFirstInPlace : index].name;
+  const bool outside = capture.world.is_outside(left) || capture.containers.is_shadow(left);
+  if (op.in_place && outside && changes_in_place(capture, left, name)) {
     Ref target = capture.containers.resolve(left, /*will_mutate=*/true);
     Ref other = operand(capture, right, op.name);
     capture.calls.call_native([&] { return op.run(target.get(), other.get()); });
@@ -266,8 +281,6 @@ Ref binary_operator(Capture& capture, int index, PyObject* left, PyObject* right
     capture.mode.callbacks_allowed = false;
     return checked(op.run(left, right));
   }
-  // `x += y` asks for __iadd__ first, and then for what `x + y` asks for.
-  const std::string_view name = kBinaryOperators[op.in_place ? index - kFirstInPlace : index].name;
   Ref a = operand(capture, left, name);
   Ref b = operand(capture, right, name);
   if (PyUnicode_Check(left) || PyBytes_Check(left)) {  // `text % values` writes all that is in the values

@@ -77,7 +77,11 @@ Ref Containers::resolve(PyObject* object, bool will_mutate) {
     shadow_original[stand_in.get()] = object;
     return stand_in;
   }
-  if (!is_builtin_container(object)) return Ref::borrow(object);
+  if (!is_builtin_container(object)) {
+    const bool changed = will_mutate && c.world.is_outside(object) && (PyList_Check(object) || PyDict_Check(object));
+    if (!changed) return Ref::borrow(object);  // C code may ask it for its class
+    contents_of(object);
+  }
   auto shadow = shadows.find(object);
   if (shadow != shadows.end()) {
     shadow->second.dirty |= will_mutate;
@@ -126,7 +130,9 @@ bool Containers::holds_changed(PyObject* value, int depth) {
   if (depth > 50) return true;  // in a circle, perhaps
   Ref seen = resolve(value);
   auto changed = [&](PyObject* item) {
-    if (!is_builtin_container(item)) return false;
+    const bool derived = is_derived_container(item);
+    if (!derived && !is_builtin_container(item)) return false;
+    if (derived && c.overlays.find(item, true)) return true;
     auto original = shadow_original.find(item);
     auto shadow = shadows.find(original == shadow_original.end() ? item : original->second);
     return find_tail(item) || (shadow != shadows.end() && shadow->second.dirty) || holds_changed(item, depth + 1);
@@ -383,6 +389,7 @@ Ref Containers::readable(PyObject* argument, int depth) {
   };
   if (is_derived_sequence(argument) && c.world.is_outside(argument)) {
     Ref contents = contents_of(argument);
+    if (PyList_Check(argument)) contents = copy_of(contents.get());
     read_items(contents);
     if (PyList_Check(argument)) return contents;
     // Still of its class, past its constructor: functions of torch ask for fields.

@@ -55,7 +55,7 @@ class Containers {
   /// The dict has been read or written as a dict: its entries are looked up there.
   bool is_written(PyObject* dict) const;
   bool is_shadow(PyObject* object) const { return shadow_original.count(object) != 0; }
-  /// A fresh exact dict, list or tuple with the wrapped contents of an outside instance of a subclass of one.
+  /// An exact dict, list or tuple with the contents of an outside instance of a subclass; but for tuples, its shadow.
   Ref contents_of(PyObject* object);
   Ref hash_of_stand_in(Frame* real) const;
 
