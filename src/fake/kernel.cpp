@@ -410,6 +410,7 @@ void register_kernels() {
     register_ctc_loss(*whole);
     register_sparse_gradients(*whole);
     return true;
+    register_selections(*whole);
   }();
   (void)registered;
 }

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
+#include <torch/library.h>
 
 #include "fake/autograd_node.h"
 #include "fake/dispatch_key.h"
@@ -64,9 +65,10 @@ at::Tensor with_own_gradient(c10::DispatchKeySet keys, const at::Tensor& self, s
   return result;
 }
 
-/// Puts our kernels for products (products.cpp) and for the largest, smallest and middle element (extremes.cpp) above
-/// all others.
+/// Puts our kernels for products (products.cpp), for the largest, smallest and middle element (extremes.cpp) and for
+/// what a mask selects (selections.cpp) above all others.
 void register_products(torch::Library& whole);
 void register_extremes(torch::Library& whole);
+void register_selections(torch::Library& whole);
 
 }  // namespace magneto::fake

@@ -242,15 +242,15 @@ bool take(C& call) {
   return add(call, sizes_of<C>(index), self.scalar_type(), self.device());
 }
 
-template <class C>
+template <bool in_place = false, class C>
 bool masked_scatter(C& call) {
   const at::Tensor &self = call.tensor(0), &mask = call.tensor(1), &source = call.tensor(2);
-  const auto sizes = broadcast(sizes_of<C>(mask), sizes_of<C>(self));
   TORCH_CHECK(self.scalar_type() == source.scalar_type(),
               "masked_scatter: expected self and source to have same dtypes but got ", self.scalar_type(), " and ",
               source.scalar_type());
   if (mask.scalar_type() != c10::ScalarType::Bool) return false;
-  return add(call, sizes, self.scalar_type(), self.device());
+  if (in_place) return expands(sizes_of<C>(mask), sizes_of<C>(self)) && add_self(call);
+  return add(call, broadcast(sizes_of<C>(mask), sizes_of<C>(self)), self.scalar_type(), self.device());
 }
 
 // Concatenations and copies.

@@ -236,6 +236,7 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     "aten::index_copy_": ("a b, i:c, c b", lambda x, i, y: x.index_copy_(0, i, y)),
     "aten::index_fill.int_Scalar": ("a b, i:c", lambda x, i: x.index_fill(0, i, 2.0)),
     "aten::index_fill_.int_Scalar": ("a b, i:c", lambda x, i: x.index_fill_(0, i, 2.0)),
+    "aten::masked_scatter_": ("a b, b, a b", lambda x, m, y: x.masked_scatter_(m > 0, y)),
     "aten::searchsorted.Tensor": ("a b, a c", lambda x, y: torch.searchsorted(x.sort(1)[0], y)),
     "aten::bucketize.Tensor": ("a b, c", lambda x, y: torch.bucketize(x, y.sort()[0])),
     "aten::isin.Tensor_Tensor": ("i:a b, i:c", torch.isin),
