@@ -9,6 +9,7 @@
 
 #include "autograd/min_cut.h"
 #include "graph/aliases.h"
+#include "ops/kinds.h"
 #include "passes/effects.h"
 
 namespace magneto::autograd {
@@ -166,6 +167,7 @@ class Partitioner {
   bool gives_the_same_again(size_t i) const {
     const AtenNode& op = node(i);
     if (graph::effects_of(op.op).writes || passes::is_pinned(op)) return false;
+    if (ops::is_kind(ops::operator_of(op.op), ops::asks_grad_mode)) return false;
     bool same = true;
     for (const ValueId id : op.results) {
       if (id == kNoValue) continue;

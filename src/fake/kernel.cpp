@@ -18,6 +18,7 @@
 #include "fake/operator_facts.h"
 #include "fake/own_gradients.h"
 #include "fake/record.h"
+#include "fake/recurrent.h"
 #include "fake/size_node.h"
 #include "fake/sparse_gradients.h"
 #include "fake/zero_tensors.h"
@@ -158,20 +159,23 @@ bool takes_data(const Session& session, const OperatorFacts& facts) {
   return (facts.data_dependent && session.takes.numbers) || (facts.dynamic_shape && session.takes.sizes);
 }
 
+/// With the symbol that one of its results has made.
+void record_bound(Session& session, const c10::OperatorHandle& op, const OperatorFacts& facts,
+                  std::span<const c10::IValue> args, std::span<const c10::IValue> results) {
+  record(session, op, facts, args, results);
+  bind_symbol(session, results);
+}
+
 /// What the operator gives says only the data: symbols stand for it. False: not of this operator.
 bool from_data(Session& session, const c10::OperatorHandle& op, const OperatorFacts& facts,
                std::span<const c10::IValue> args, Stack* stack) {
   std::vector<c10::IValue> results;
-  const auto note = [&](std::span<const c10::IValue> made) {
-    const Hints hints(*session.impl().state);
-    record(session, op, facts, args, made);
-  };
   if (facts.dynamic_shape) {
     auto inferred = infer_from_data(session, op, facts, args);
     if (!inferred) return false;
     results = std::move(*inferred);
-    note(results);
-    bind_symbol(session, results);
+    const Hints hints(*session.impl().state);
+    record_bound(session, op, facts, args, results);
   } else {
     if (op.operator_name().name != "aten::_local_scalar_dense") return false;
     auto number = infer_item(session, args);
@@ -312,7 +316,7 @@ void capture(Session& session, const c10::OperatorHandle& op, const OperatorFact
   const Hints hints(state, symbolic);
   if (facts.mutates) write_known(op, facts, args);
   if (facts.recorded) {
-    record(session, op, facts, args, call.results());
+    record_bound(session, op, facts, args, call.results());
     if (!symbolic) keep_known(op, facts, args, call.results());
   }
   give_results(stack, count, call.results());
@@ -367,6 +371,7 @@ void run_on_fakes(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack
     if (call_class(op, stack)) return;
     const OperatorFacts& facts = facts_of(op);
     const bool makes_zeros = facts.makes_zeros;
+    session->impl().last_unbacked.reset();
     if (!call_on_zeros(*session, op, stack)) capture(*session, op, facts, keys, stack);
     if (makes_zeros) mark_as_zeros(stack->back().toTensor());
   } catch (...) {
@@ -381,7 +386,7 @@ void run_whole(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* s
                    kTransformKeys)) {
     return op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kFirstKey), stack);
   }
-  if (!call_ctc_loss(op, stack)) run_on_fakes(op, keys, stack);
+  if (!call_ctc_loss(op, stack) && !call_lstm(op, stack)) run_on_fakes(op, keys, stack);
 }
 
 }  // namespace
@@ -407,10 +412,10 @@ void register_kernels() {
     register_matmul(*whole);
     register_products(*whole);
     register_extremes(*whole);
+    register_selections(*whole);
     register_ctc_loss(*whole);
     register_sparse_gradients(*whole);
     return true;
-    register_selections(*whole);
   }();
   (void)registered;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "fake/session.h"
 #include "fake/size_node.h"
 #include "fake/symbolic_rules.h"
 
@@ -121,6 +122,21 @@ bool multi_head_attention(SymbolicCall& call) {
   }
   const bool wants_weights = call.arg(10).toBool();
   return call.dense(0, query) && (!wants_weights || call.dense(1, weights));
+}
+
+/// (input, two weights, two biases, hidden state, cell state, ...): the output, both states, and bytes for the
+/// backward, of which only oneDNN says how many they are.
+bool lstm_layer(SymbolicCall& call) {
+  const SymSizes input = call.sizes(0), state = call.sizes(5);
+  if (input.size() != 3 || state.size() != 2) return false;
+  if (!call.dense(0, {input[0], input[1], state[1]}) || !call.dense(1, state) || !call.dense(2, state)) return false;
+  const at::Tensor& kept = call.result(3);
+  if (!kept.defined()) return true;
+  Session& session = *Session::current();
+  if (!session.takes.sizes) return false;
+  Session::Impl& impl = session.impl();
+  impl.last_unbacked = session.make_unbacked(kept.size(0), {0, INT64_MAX}, "what an LSTM keeps for its gradients");
+  return call.dense(3, {to_symint(impl.state, *impl.last_unbacked)});
 }
 
 // -- indexing --------------------------------------------------------------------------------------------------------

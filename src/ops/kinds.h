@@ -25,6 +25,8 @@ inline constexpr Fact needs_lengths = kind(8);
 inline constexpr Fact gives_sparse = kind(9);
 /// Reads its first argument's storage, from the start: that must hold nothing else.
 inline constexpr Fact reads_storage = kind(10);
+/// Gives what its gradient needs where gradients are recorded, and nothing where they are not, as in a backward.
+inline constexpr Fact asks_grad_mode = kind(11);
 
 inline bool is_kind(const Operator& op, Fact fact) { return (op.facts & kKinds) == static_cast<uint32_t>(fact); }
 

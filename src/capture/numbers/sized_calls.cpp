@@ -1,11 +1,13 @@
 // Functions of torch that make plain numbers of what they are given. With numbers that follow from sizes, others that
 // do the same are called.
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/DynamicTypes.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -16,6 +18,7 @@
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
 #include "capture/torch/torch_calls.h"
+#include "capture/torch/transforms.h"
 #include "capture/world/containers.h"
 #include "python/abi/own_code.h"
 #include "python/imported.h"
@@ -182,6 +185,44 @@ Ref handle_attention(Capture& capture, const CallArgs& given) {
   return capture.torch.call_torch(function.get(), args);
 }
 
+// -- recurrent layers ------------------------------------------------------------------------------------------------
+
+/// Of all sizes, with what only our own scans do: not of other devices, whose libraries have kernels, and not as
+/// narrower floats.
+bool is_sized_sequence(Capture& capture, const CallArgs& args) {
+  constexpr size_t kArguments = 9;
+  if (args.values.size() != kArguments || args.positional() != kArguments || !is_fake_tensor(args.values[0])) {
+    return false;
+  }
+  const at::Tensor& input = unpack_tensor(args.values[0]);
+  const bool usual = input.scalar_type() == at::kFloat || input.scalar_type() == at::kDouble;
+  if (!usual || !input.device().is_cpu() || is_transformed(args.values[0]) || is_transforming()) return false;
+  if (at::autocast::is_autocast_enabled(at::kCPU)) return false;
+  const std::vector<shapes::Expr> sizes = capture.session->sizes_of(input);
+  return !std::ranges::all_of(sizes, [](shapes::Expr size) { return size.is_constant(); });
+}
+
+template <const char* function_name>
+Ref handle_recurrent(Capture& capture, const CallArgs& args) {
+  static constinit Imported function("torch._C", function_name);
+  if (is_sized_sequence(capture, args)) {
+    static const Ref name = checked(PyUnicode_InternFromString(std::strrchr(function_name, '.') + 1));
+    const bool by_library = unpack_tensor(args.values[0]).scalar_type() == at::kFloat &&
+                            std::string_view(function_name).ends_with(".lstm") &&
+                            at::globalContext().userEnabledMkldnn();
+    CallArgs given = args;
+    const Ref library = boolean(by_library);
+    given.values.insert(given.values.begin(), {name.get(), library.get()});
+    if (Ref results = capture.calls.call_polyfill("_recurrent.recurrent", given); results.get() != Py_None) {
+      return results;
+    }
+  }
+  return capture.torch.call_torch(function.get(), args);
+}
+
+constexpr char kLstm[] = "_VariableFunctionsClass.lstm", kGru[] = "_VariableFunctionsClass.gru",
+               kTanh[] = "_VariableFunctionsClass.rnn_tanh", kRelu[] = "_VariableFunctionsClass.rnn_relu";
+
 /// Functions of PyTorch take a number for a list of equal ones, and None for an empty list; operators do not.
 void give_lists(const std::string& op, CallArgs& args, std::vector<Ref>& made) {
   const auto schema = c10::Dispatcher::singleton().findSchema({op, ""});
@@ -240,6 +281,10 @@ std::span<const HandlerRow> sized_handlers() {
   static constexpr HandlerRow rows[] = {
       {"torch._C._VariableFunctionsClass.asarray", handle_asarray},
       {"torch._C.TensorBase.new_tensor", handle_new_tensor},
+      {"torch._C._VariableFunctionsClass.lstm", handle_recurrent<kLstm>},
+      {"torch._C._VariableFunctionsClass.gru", handle_recurrent<kGru>},
+      {"torch._C._VariableFunctionsClass.rnn_tanh", handle_recurrent<kTanh>},
+      {"torch._C._VariableFunctionsClass.rnn_relu", handle_recurrent<kRelu>},
       {"torch._C._nn.scaled_dot_product_attention", handle_attention},
   };
   return rows;
