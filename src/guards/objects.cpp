@@ -10,6 +10,11 @@ PyTypeObject* deque_type() {
   return type.type();
 }
 
+PyTypeObject* namespace_type() {
+  static constinit Imported type("types", "SimpleNamespace");
+  return type.type();
+}
+
 namespace {
 
 bool same_key(PyObject* a, PyObject* b) { return a == b || constants_equal(a, b); }

@@ -18,6 +18,9 @@ inline DictEntry find_item(PyObject* dict, PyObject* key, Py_hash_t hash) {
 /// collections.deque.
 PyTypeObject* deque_type();
 
+/// types.SimpleNamespace.
+PyTypeObject* namespace_type();
+
 /// The dict's keys are exactly these, in the order of iteration.
 bool has_keys(PyObject* dict, const std::vector<Ref>& keys);
 

@@ -296,7 +296,7 @@ def mode_is_left_by_an_exception(x):
         return x @ x.t(), torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
 
 
-@programs(*TWICE, breaks=True)
+@programs(*TWICE)
 def modes_on_an_exit_stack(x):
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.no_grad())

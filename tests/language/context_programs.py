@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import sys
 import threading
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -371,3 +373,77 @@ def warnings_in_front_of_filters(x):
         warnings.simplefilter("ignore")
         warnings.warn("hidden", stacklevel=1)
     return x / 2, [str(each.message) for each in caught]
+
+
+DEPTH = [0]
+
+
+class Deeper:
+    def __enter__(self):
+        DEPTH[0] += 1
+        return self
+
+    def __exit__(self, kind, value, traceback):
+        DEPTH[0] -= 1
+        return kind is ValueError
+
+
+@programs()
+def stack_of_contexts(x):
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(Deeper())
+        stack.callback(DEPTH.append, 4)
+        y = x * DEPTH[0]
+        stack.pop_all().close()
+    return y, DEPTH[0], DEPTH.pop()
+
+
+@programs(breaks=True)
+def stack_of_contexts_that_swallows(x):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(Deeper())
+        raise ValueError(x.shape[0])
+    return x + 1, DEPTH[0]
+
+
+@programs()
+def nothing_is_handled(x):
+    try:
+        raise KeyError("a")
+    except KeyError:
+        caught = sys.exception()
+    return x + 1, caught.args, sys.exc_info(), sys.exception()
+
+
+@programs(breaks=True)
+def what_is_handled(x):
+    try:
+        raise KeyError("a")
+    except KeyError:
+        kind, value, _ = sys.exc_info()
+        return x + 1, kind, value.args
+
+
+@programs()
+def namespace_made(x):
+    made = types.SimpleNamespace(x=x, k=2, depth=DEPTH)
+    made.k **= 2
+    made.depth.append(made.k)
+    made.made = made
+    other = types.SimpleNamespace(**vars(made) | {"k": 5})
+    del other.x
+    return made.made.x * made.k, other.k, hasattr(other, "x"), made.depth is DEPTH, DEPTH.pop()
+
+
+@programs()
+def namespace_given_back(x):
+    return types.SimpleNamespace(y=x + 1, n=x.shape[0]).__dict__
+
+
+@programs(breaks=True)
+def namespace_over_an_exit(x):
+    made = types.SimpleNamespace(y=x * 2)
+    print(end="")
+    made.z = made.y + 1
+    return made.z, vars(made)

@@ -1219,7 +1219,7 @@ def contextmanager_function(x):
     return b, log
 
 
-@programs(breaks=True)
+@programs()
 def exit_stack(x):
     log = []
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-// Functions of the module `builtins` that are interpreted.
+// Functions of the modules `builtins` and `sys` that are interpreted.
 
 #include <algorithm>
 #include <cstring>
@@ -6,6 +6,7 @@
 #include "capture/calls/callbacks.h"
 #include "capture/calls/calls.h"
 #include "capture/calls/handlers.h"
+#include "capture/interpreter/errors.h"
 #include "capture/interpreter/object_protocol.h"
 #include "capture/interpreter/operations.h"
 #include "capture/numbers/numbers.h"
@@ -307,6 +308,35 @@ Ref handle_call(Capture& capture, const CallArgs& args) {
   return capture.calls.call(args.values[0], std::move(rest));
 }
 
+PyObject* is_handling(PyObject*, PyObject*) {
+  return PyBool_FromLong(static_cast<bool>(Ref::steal(PyErr_GetHandledException())));
+}
+
+PyMethodDef is_handling_definition = {"handles_exception", is_handling, METH_NOARGS, "In an `except` or `finally`."};
+
+/// Neither the segment handles an exception, nor who called it, under a guard.
+bool handles_nothing(Capture& capture) {
+  if (Ref::steal(PyErr_GetHandledException())) return false;
+  const Ref asks = checked(PyCFunction_NewEx(&is_handling_definition, nullptr, nullptr));
+  capture.guards.state(asks.get(), {}, Py_False);
+  return true;
+}
+
+/// sys.exception.
+Ref handle_exception(Capture& capture, const CallArgs& args) {
+  check_count(args, 0, 0, "exception");
+  if (handles_nothing(capture)) return Ref::borrow(Py_None);
+  return capture.errors.handled_exception();
+}
+
+Ref handle_exc_info(Capture& capture, const CallArgs& args) {
+  check_count(args, 0, 0, "exc_info");
+  if (!handles_nothing(capture)) {
+    capture.side_exit(BreakReason::OpaqueCall, "sys.exc_info is asked for the exception that is handled");
+  }
+  return checked(PyTuple_Pack(3, Py_None, Py_None, Py_None));
+}
+
 }  // namespace
 
 std::span<const HandlerRow> builtin_handlers() {
@@ -316,6 +346,8 @@ std::span<const HandlerRow> builtin_handlers() {
       {"magneto._C.repeated", Branch::repeated},
       {"magneto._C.scanned", Branch::scanned},
       {"magneto._C.branch_taken", Branch::taken},
+      {"sys.exc_info", handle_exc_info},
+      {"sys.exception", handle_exception},
       {"builtins.len", handle_len},
       {"builtins.getattr", handle_getattr},
       {"builtins.setattr", handle_setattr},

@@ -22,6 +22,7 @@
 #include "capture/world/containers.h"
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
+#include "guards/objects.h"
 #include "python/abi/frame_slots.h"
 #include "python/abi/functions.h"
 #include "python/abi/sets.h"
@@ -256,7 +257,8 @@ namespace {
 /// What C code keeps in instances of the class is filled in by build_instance.
 bool is_filled_in(PyTypeObject* type) {
   static constexpr PyTypeObject* known[] = {&PyBaseObject_Type, &PyDict_Type, &PyODict_Type, &PyList_Type, &PySet_Type};
-  return PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)) ||
+  return type == guards::namespace_type() ||
+         PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)) ||
          std::ranges::find(known, layout_class(type)) != std::end(known);
 }
 

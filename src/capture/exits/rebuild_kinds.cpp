@@ -12,6 +12,7 @@
 #include "capture/torch/tensor_map.h"
 #include "capture/world/containers.h"
 #include "capture/world/world.h"
+#include "guards/objects.h"
 #include "python/abi/private.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
@@ -45,7 +46,10 @@ bool is_of_storage(PyObject* value) { return meaning_of<OfStorage>(value) != nul
 bool is_symbolic_bool(PyObject* value) { return symbolic_bool_of(value) != nullptr; }
 bool is_callback(PyObject* value) { return callback_target(value) != nullptr; }
 bool has_receiver(PyObject* value) { return bound_receiver(value) != nullptr; }
-bool is_instance(PyObject* value) { return is_python_class(Py_TYPE(value)) || PyExceptionInstance_Check(value); }
+bool is_instance(PyObject* value) {
+  return is_python_class(Py_TYPE(value)) || PyExceptionInstance_Check(value) ||
+         Py_TYPE(value) == guards::namespace_type();
+}
 bool is_weak_reference(PyObject* value) {
   return PyWeakref_CheckRefExact(value) && PyWeakref_GET_OBJECT(value) != Py_None;
 }
@@ -92,7 +96,8 @@ constexpr Rebuilder::Kind Rebuilder::kKinds[] = {
     {"super()", is_super, &Rebuilder::build_super},
     {"a torch.Size with unknown numbers", holds_unknown_size, &Rebuilder::build_shape},
     {"a named tuple of torch.return_types", is_return_type, &Rebuilder::build_return_type},
-    {"an instance of a class in Python, an exception", is_instance, &Rebuilder::build_instance},
+    {"an instance of a class in Python, an exception, a types.SimpleNamespace", is_instance,
+     &Rebuilder::build_instance},
     {"an iterator of a dict", is_dict_iterator, &Rebuilder::build_dict_iterator},
     {"an object of C code", is_any, &Rebuilder::build_reduced},
 };

@@ -17,6 +17,7 @@
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
 #include "capture/world/world.h"
+#include "guards/objects.h"
 #include "python/abi/dicts.h"
 #include "python/abi/private.h"
 #include "python/imported.h"
@@ -224,6 +225,16 @@ Ref weak_reference(Capture& capture, PyObject* object) {
   return reference;
 }
 
+/// types.SimpleNamespace(name=value...).
+Ref make_namespace(PyTypeObject* type, const CallArgs& args) {
+  const Ref none = checked(PyTuple_New(0));
+  Ref result = checked(type->tp_new(type, none.get(), nullptr));
+  for (size_t i = 0; i < args.values.size(); ++i) {
+    if (PyObject_SetAttr(result.get(), args.keyword(i), args.values[i]) < 0) throw PythonError{};
+  }
+  return result;
+}
+
 }  // namespace
 
 Ref Calls::call_type(PyTypeObject* type, const CallArgs& given, bool past_metaclass) {
@@ -237,6 +248,7 @@ Ref Calls::call_type(PyTypeObject* type, const CallArgs& given, bool past_metacl
   if (type == weakref_type() && args.values.size() == 1 && !args.kwnames) {
     if (Ref reference = weak_reference(c, args.values[0])) return reference;
   }
+  if (type == guards::namespace_type() && args.positional() == 0) return make_namespace(type, args);
   if (Ref tensor = c.torch.legacy_tensor(type, args)) return tensor;
   if (object == THPGeneratorClass) {
     c.numbers.specialize_all(args);
