@@ -223,6 +223,9 @@ size_t constant_hash(PyObject* object) {
 KeyMatch keys_match(PyObject* a, PyObject* b) {
   if (a == b) return KeyMatch::Yes;
   if (PyTuple_CheckExact(a) && PyTuple_CheckExact(b)) return tuples_match(a, b);
+  if (PyWeakref_CheckRefExact(a) && PyWeakref_CheckRefExact(b) && PyWeakref_GET_OBJECT(a) != Py_None) {
+    if (PyWeakref_GET_OBJECT(a) == PyWeakref_GET_OBJECT(b)) return KeyMatch::Yes;
+  }
   // An exact tuple equals nothing that compares plainly.
   bool plain_a = PyTuple_CheckExact(a) || has_plain_comparison(Py_TYPE(a));
   bool plain_b = PyTuple_CheckExact(b) || has_plain_comparison(Py_TYPE(b));

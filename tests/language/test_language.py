@@ -20,6 +20,7 @@ import torch_function_programs
 import torch_programs
 import types_programs
 import users_programs
+import weak_programs
 from programs import Programs
 from scenario import Scenario, check
 from tiers import ways_of
@@ -39,6 +40,7 @@ FILES: dict[str, Programs] = {
     "torch_function": torch_function_programs.programs,
     "users": users_programs.programs,
     "context": context_programs.programs,
+    "weak": weak_programs.programs,
 }
 
 # How a program is compiled. Plainly always; each of the others in `make test-all`, two of them in `make test`.

@@ -226,13 +226,34 @@ Ref Calls::call_ufunc(PyObject* callable, CallArgs& args) {
   c.side_exit(BreakReason::OpaqueCall, "call of " + callable_name(callable));
 }
 
+namespace {
+
+/// A variable has it: what else may hold a tensor, the capture does not follow.
+bool is_in_a_frame(const Capture& c, PyObject* object) {
+  for (InterpFrame* frame = c.frame; frame; frame = frame->caller) {
+    const std::span slots(frame->slots, frame->info->nlocals + frame->depth);
+    if (std::ranges::find(slots, object) != slots.end()) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 Ref Calls::call_weak_reference(PyObject* callable, CallArgs& args) {
-  if (!PyWeakref_CheckRefExact(callable) || !args.values.empty()) return {};
+  if (!PyWeakref_CheckRef(callable) || !args.values.empty()) return {};
+  PyObject* method = c.attributes.type_lookup(Py_TYPE(callable), MAGNETO_STR("__call__"));
+  if (!method || PyFunction_Check(method)) return {};
   if (c.world.dropped_referents.contains(PyWeakref_GET_OBJECT(callable))) {
     c.side_exit(BreakReason::Finalizer, "a weak reference is asked for an object that was dropped");
   }
   const Source* source = c.world.source_of(callable);
-  if (!source) return Ref::borrow(PyWeakref_GET_OBJECT(callable));  // made here
+  if (!source) {  // made here
+    PyObject* referent = PyWeakref_GET_OBJECT(callable);
+    if (is_tensor(referent) && !is_in_a_frame(c, referent)) {
+      c.side_exit(BreakReason::Finalizer, "a weak reference is asked for a tensor that may have been dropped");
+    }
+    return Ref::borrow(referent);
+  }
   return c.world.wrap(PyWeakref_GET_OBJECT(callable), c.sources.slot(source, weak_referent()));
 }
 

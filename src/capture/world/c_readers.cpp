@@ -87,6 +87,9 @@ void Containers::refuse_opaque(PyObject* object, int depth) {
   if (!object || is_scalar(object) || is_tensor(object)) return;
   if (answers_by_itself(object)) return;
   if (is_unknown_number(object)) c.numbers.need(object);
+  if (PyWeakref_Check(object) && is_tensor(PyWeakref_GET_OBJECT(object))) {
+    c.side_exit(BreakReason::OpaqueObject, "the value of a weak reference to a tensor is read");
+  }
   if (is_array_stand_in(object)) c.side_exit(BreakReason::OpaqueObject, "the contents of an array of NumPy are read");
   const bool view = is_dict_view(object);
   const Ref seen = view ? resolve(object) : Ref();

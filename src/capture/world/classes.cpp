@@ -214,13 +214,18 @@ Ref tensor_of_class(Capture& capture, PyTypeObject* type, const CallArgs& args) 
   return capture.torch.call_torch(as_subclass, CallArgs{{args.values[0], reinterpret_cast<PyObject*>(type)}});
 }
 
-/// `weakref.ref(object)`. Null: of what something stands for.
+/// `weakref.ref(object)`. Null: of what the capture does not know how it is held.
 Ref weak_reference(Capture& capture, PyObject* object) {
+  const auto shadowed = capture.containers.shadow_original.find(object);
+  if (shadowed != capture.containers.shadow_original.end()) object = shadowed->second;
   const bool is_constant = is_identity_constant(object);
-  if (!is_constant && (!is_python_class(Py_TYPE(object)) || is_builtin_container(object) || is_tensor(object)))
-    return {};
-  Ref reference = checked(PyWeakref_NewRef(object, nullptr));  // the one that it has
+  const bool known = is_tensor(object) ? is_fake_tensor(object) && is_exact_tensor_type(Py_TYPE(object))
+                                       : is_builtin_container(object) || is_python_class(Py_TYPE(object));
+  if (!is_constant && !known) return {};
+  if (is_tensor(object)) capture.world.keep(Ref::borrow(object));  // whether it still lives, only the run says
+  Ref reference = checked(PyWeakref_NewRef(object, nullptr));      // the one that it has
   if (is_constant) return capture.world.wrap(reference.get(), capture.sources.constant(reference.get()));
+  if (capture.world.is_outside(reference.get())) return {};  // read somewhere: another run may find another one there
   capture.world.keep(reference);
   return reference;
 }

@@ -30,9 +30,14 @@ bool World::is_identical(PyObject* a, PyObject* b) {
   };
   a = original(a);
   b = original(b);
-  if (a == b) return true;
   const Source* source_a = source_of(a);
   const Source* source_b = source_of(b);
+  const auto differs = [](const Source* source) { return source && source->kind != SourceKind::Const; };
+  if (PyWeakref_CheckRefExact(a) && PyWeakref_CheckRefExact(b) && (differs(source_a) || differs(source_b))) {
+    // An object has one weak reference without a callback, which `weakref.ref(object)` gives each time.
+    c.side_exit(BreakReason::OpaqueObject, "a weak reference from outside is compared with another one");
+  }
+  if (a == b) return true;
   if (source_a && source_b && !(source_a->kind == SourceKind::Const && source_b->kind == SourceKind::Const)) {
     c.guards.distinct(source_a, source_b);
   }

@@ -84,6 +84,10 @@ PyObject* World::original_key(PyObject* key) {
     c.guards.identity(input->second.source, input->second.real.get());
     return input->second.real.get();
   }
+  if (PyWeakref_CheckRefExact(key)) {  // as what it refers to, which a guard pins
+    PyObject* referent = PyWeakref_GET_OBJECT(key);
+    return is_outside(referent) && is_identity_key(referent) && original_key(referent) ? key : nullptr;
+  }
   if (!is_identity_key(key) && !PyFunction_Check(key)) return nullptr;
   guard_classes(c, key, Question::Hash, 0);
   const Source* source = source_of(key);
@@ -138,6 +142,9 @@ bool has_finally(PyObject* generator) {
 }  // namespace
 
 void World::check_finalizer(PyObject* dropped) {
+  if (dropped && is_tensor(dropped)) {
+    if (PyObject* real = c.tensors.original(dropped).first) dropped = real;
+  }
   if (!dropped || !(is_outside(dropped) || (!c.frames.root.raw.empty() && !is_scalar(dropped)))) return;
   if (PyType_Check(dropped)) return;  // classes are in cycles: the collector's
   PyTypeObject* type = Py_TYPE(dropped);

@@ -266,6 +266,9 @@ Ref World::wrap_cell(PyObject* raw, const Source* source) {
 }
 
 Ref World::wrap_object(PyObject* raw, const Source* source) {
+  if (PyWeakref_CheckRefExact(raw) && std::ranges::find(kept, raw, &Ref::get) != kept.end()) {
+    c.side_exit(BreakReason::OpaqueObject, "a weak reference that the segment has made is read from outside");
+  }
   c.guards.type(source, Py_TYPE(raw));
   return note(raw, source);
 }
