@@ -82,7 +82,6 @@ Footprint::Footprint(const Capture& capture)
       symbols(capture.graph.symbols.size()),
       writes(capture.overlays.writes),
       deferred(capture.deferred.calls.size()),
-      cleared(capture.gradients.cleared_grads.size()),
       hooks(capture.gradients.hooks.size()),
       switched(capture.torch.switches.sets),
       draws(drawn(capture)) {}
@@ -94,7 +93,6 @@ std::string Footprint::change(const Capture& capture, const Snapshot& before) co
   if (capture.gradients.hooks.size() != hooks) return "it registers a hook on a gradient";
   if (capture.torch.switches.sets != switched) return "it sets a switch of the process";
   if (drawn(capture) != draws) return "it draws a number from Python's generator";
-  if (capture.gradients.cleared_grads.size() != cleared) return "it sets the gradient of a tensor";
   const graph::Graph& graph = capture.graph;
   const fake::Session::Mark now = capture.session->mark();
   size_t changes = session.metadata_changes + (now.as_views - session.as_views);

@@ -41,7 +41,7 @@ struct Footprint {
   fake::Session::Mark session;
   size_t torch_nodes, symbols;
   int64_t writes;
-  size_t deferred, cleared;
+  size_t deferred;
   size_t hooks;
   int switched;
   int64_t draws;

@@ -7,6 +7,7 @@
 #include <Python.h>
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -44,8 +45,8 @@ class Gradients {
   /// They can't be captured beside those that were passed.
   [[noreturn]] void retry_without_classes(const std::string& why);
 
-  std::set<graph::ValueId> cleared_grads;  // inputs whose gradients the segment sets to None
-  std::vector<Ref> hooks;                  // that were registered, as they are known in later captures
+  std::map<graph::ValueId, Ref> grads;  // of inputs, as the segment has set them: None, or a tensor
+  std::vector<Ref> hooks;               // that were registered, as they are known in later captures
 
  private:
   std::optional<autograd::JointTrace> run_backward(std::string* no_joint);

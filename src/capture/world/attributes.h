@@ -153,6 +153,7 @@ class Attributes {
   Ref refuse_gradient_fact(PyObject* owner, PyObject* name);
   Ref read_base(PyObject* owner, PyObject* name);
   Ref read_grad(PyObject* owner, PyObject* name);
+  bool takes_grad(PyObject* owner, PyObject* value);
   Ref read_tensor_shape(PyObject* owner, PyObject* name);
   Ref read_data(PyObject* owner, PyObject* name);
 

@@ -27,15 +27,16 @@ bool same_data(const at::Tensor& a, const at::Tensor& b) {
          a.sizes() == b.sizes() && a.strides() == b.strides() && a.storage_offset() == b.storage_offset();
 }
 
-/// `p.grad = None`, as zero_grad() says it: each run does it at the segment's end, behind all other writes. Whatever
-/// asks for the attribute in the segment is told.
-Ref clear_grad_function() {
-  static PyMethodDef definition = {"clear_grad",
-                                   [](PyObject*, PyObject* of) -> PyObject* {
-                                     if (PyObject_SetAttrString(of, "grad", Py_None) < 0) return nullptr;
+/// `p.grad = None`, as zero_grad() says it, and `p.grad = g`: each run does it at the segment's end, behind all other
+/// writes. Whatever asks for the attribute in the segment is told.
+Ref set_grad_function() {
+  static PyMethodDef definition = {"set_grad",
+                                   [](PyObject*, PyObject* args) -> PyObject* {
+                                     PyObject *of = PyTuple_GET_ITEM(args, 0), *grad = PyTuple_GET_ITEM(args, 1);
+                                     if (PyObject_SetAttrString(of, "grad", grad) < 0) return nullptr;
                                      Py_RETURN_NONE;
                                    },
-                                   METH_O, nullptr};
+                                   METH_VARARGS, nullptr};
   static PyObject* const function = PyCFunction_New(&definition, nullptr);
   return Ref::borrow(function);
 }
@@ -53,7 +54,7 @@ Ref record_getattr(Capture& c, PyObject* owner, PyObject* name, const Compute& c
 /// Fields of C code that are read in a way of their own; null: as all others, a call of the graph. (No guard of a
 /// tensor tells what is refused.)
 constexpr Attributes::TensorField Attributes::kTensorFields[] = {
-    {"grad_fn", &Attributes::refuse_graph_fact},
+    {"grad_fn", &Attributes::refuse_gradient_fact},
     {"_backward_hooks", &Attributes::refuse_graph_fact},
     {"_post_accumulate_grad_hooks", &Attributes::refuse_graph_fact},
     {"name", &Attributes::refuse_graph_fact},
@@ -98,7 +99,8 @@ Ref Attributes::read_base(PyObject* owner, PyObject* name) {
 Ref Attributes::read_grad(PyObject* owner, PyObject* name) {
   const auto value = c.session->value_of(unpack_tensor(owner));
   auto input = c.tensors.inputs.find(value);
-  if (input == c.tensors.inputs.end() || c.gradients.cleared_grads.contains(value)) return Ref::borrow(Py_None);
+  if (input == c.tensors.inputs.end()) return Ref::borrow(Py_None);
+  if (const auto set = c.gradients.grads.find(value); set != c.gradients.grads.end()) return set->second;
   Ref grad = checked(PyObject_GetAttr(input->second.real.get(), name));
   return c.world.wrap(grad.get(), c.sources.grad(input->second.source));
 }
@@ -181,16 +183,31 @@ void Attributes::store_tensor_attr(PyObject* owner, PyObject* name, PyObject* va
   c.overlays.of(real, false).set(name, value);
 }
 
+/// It is the gradient, or None, that a tensor from outside may be given: one without a history, that looks the same.
+bool Attributes::takes_grad(PyObject* owner, PyObject* value) {
+  PyObject* const both[] = {owner, value};
+  if (!c.tensors.is_input(owner) || c.torch.is_overridden(both)) return false;
+  if (value == Py_None) return true;
+  if (!is_fake_tensor(value) || value == owner) return false;
+  const at::Tensor &tensor = unpack_tensor(owner), &grad = unpack_tensor(value);
+  return !grad.requires_grad() && !grad.is_inference() && grad.dtype() == tensor.dtype() &&
+         grad.device() == tensor.device() && c.session->sizes_of(grad) == c.session->sizes_of(tensor);
+}
+
 bool Attributes::write_of_tensor(PyObject* owner, PyObject* name, PyObject* value, PyObject* setter) {
   // `p.data *= 2` and `p.data = p.data.to(dtype)` end in setting what is there already.
   if (value && name == MAGNETO_STR("data") && is_tensor(value) &&
       same_data(unpack_tensor(owner), unpack_tensor(value))) {
     return true;
   }
-  if (value == Py_None && name == MAGNETO_STR("grad") && c.tensors.is_input(owner) &&
-      !c.torch.is_overridden({&owner, 1})) {
-    if (!c.gradients.cleared_grads.insert(c.session->value_of(unpack_tensor(owner))).second) return true;
-    c.deferred.calls.push_back({clear_grad_function(), {Ref::borrow(owner)}, {DeferredCall::kAnyVersion}});
+  if (value && name == MAGNETO_STR("grad") && takes_grad(owner, value)) {
+    // `p.grad /= 2` ends in setting what is there already.
+    if (value != Py_None && read_grad(owner, name).get() == value) return true;
+    Ref& set = c.gradients.grads[c.session->value_of(unpack_tensor(owner))];
+    if (set.get() == value) return true;
+    set = Ref::borrow(value);
+    constexpr int64_t any = DeferredCall::kAnyVersion;
+    c.deferred.calls.push_back({set_grad_function(), {Ref::borrow(owner), set}, {any, any}});
     return true;
   }
   if (setter && PyFunction_Check(setter)) return write_of_object(owner, name, value, setter);
