@@ -129,6 +129,19 @@ def test_one_graph(program: Callable[..., Any]) -> None:
     assert magneto.stats()["recompiles"] <= (program is decides)
 
 
+def whole_functions(x: torch.Tensor) -> Any:
+    items = list(range(50))
+    random.shuffle(items)
+    return x * random.randint(1, 6) + random.choice([x, x + 1]), items, random.sample(items, 3), random.random()
+
+
+def test_one_exit_a_call() -> None:
+    assert observe(magneto.compile(whole_functions, backend="eager")) == observe(whole_functions)
+    assert set(magneto.stats()["break_reasons"]) == {
+        f"OpaqueCall: call of random.Random.{name}" for name in ("shuffle", "randint", "choice", "sample")
+    }
+
+
 def test_threads_draw_from_one_generator() -> None:
     compiled = magneto.compile(returned, backend="eager")
     seen: list[float] = []

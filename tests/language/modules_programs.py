@@ -704,3 +704,25 @@ def super_call_of_a_modules_forward():
         return model(x), nn.Linear.forward(model, x), model.forward(x)
 
     return program
+
+
+@programs.made(*ROWS, breaks=True)
+def layers_made_inside():
+    class Scaled(nn.Linear):
+        def __init__(self, factor):
+            super().__init__(3, 3)
+            self.factor = factor
+
+        def forward(self, x):
+            return super().forward(x) * self.factor
+
+    kept = {}
+
+    def program(x):
+        if "head" not in kept:
+            kept["head"] = nn.Sequential(nn.LayerNorm(3), nn.Linear(3, 2), nn.Dropout(0.5))
+        y = kept["head"](Scaled(2)(x) + nn.Embedding(4, 3)(torch.tensor([1, 2])))
+        return y.detach(), nn.ReLU()(x), torch.rand(1)
+
+    program.watched = (kept,)
+    return program
