@@ -258,6 +258,7 @@ class SegmentCompile {
         }
         if (captured && is_only_looked_at(segment_)) return nullptr;
         if (captured) return add_entry(*captured);
+        capture::make_cached_calls(segment_.memory);
       } catch (...) {
         return failed();
       }

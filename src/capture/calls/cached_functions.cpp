@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "capture/calls/calls.h"
+#include "capture/calls/deferred.h"
 #include "capture/calls/special_methods.h"
 #include "capture/capture.h"
 #include "capture/exits/exit_builder.h"
@@ -10,6 +11,8 @@
 #include "capture/world/attributes.h"
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
+#include "graph/aliases.h"
+#include "ops/operator.h"
 
 namespace magneto::capture {
 
@@ -104,7 +107,58 @@ Ref key_of_arguments(const std::vector<PyObject*>& values) {
   return key;
 }
 
+/// The cache has the key: a call runs no code of the function.
+bool has_key(PyObject* callable, PyObject* key) {
+  Ref function = checked(PyObject_GetAttrString(callable, "__wrapped__"));
+  PyObject* cache = cache_of(referents(callable), function.get());
+  const int found = cache ? PyDict_Contains(cache, key) : 0;
+  if (found < 0) PyErr_Clear();
+  return found > 0;
+}
+
+/// The arguments as the cache of a function has them, where these are no numbers that may differ from run to run. Null:
+/// they are no key.
+Ref original_arguments(Capture& capture, PyObject* callable, const CallArgs& args) {
+  if (args.kwnames || tells_types_apart(callable)) return {};
+  Ref originals = checked(PyTuple_New(static_cast<Py_ssize_t>(args.values.size())));
+  for (size_t i = 0; i < args.values.size(); ++i) {
+    PyObject* key = holds_unknown_number(args.values[i]) ? nullptr : cache_key(capture, args.values[i]);
+    if (!key) return {};
+    guard_classes(capture, args.values[i], Question::Hash, 0);
+    PyTuple_SET_ITEM(originals.get(), i, Py_NewRef(key));
+  }
+  return originals;
+}
+
+/// The operators from `first` on compute from nothing but constants, and the same in each run.
+bool computes_from_constants(const graph::Graph& graph, size_t first) {
+  for (size_t i = first; i < graph.aten_nodes.size(); ++i) {
+    const graph::AtenNode& node = graph.aten_nodes[i];
+    const ops::Operator& traits = ops::operator_of(node.op);
+    bool closed = !traits.random && !traits.effect;
+    graph::for_each_operand(
+        node, [&](graph::ValueId id) { closed &= graph.values[id].producer >= static_cast<int32_t>(first); });
+    if (!closed) return false;
+  }
+  return true;
+}
+
+/// Nothing has been done in the segment that the function could find otherwise if it were called in front of it.
+bool may_be_called_first(Capture& capture) {
+  guards::GlobalState now = guards::GlobalState::read();
+  now.dispatch_included = capture.start_state.dispatch_included;  // the capture's own
+  now.dispatch_excluded = capture.start_state.dispatch_excluded;
+  return now == capture.start_state && capture.overlays.writes == 0 && capture.deferred.calls.empty();
+}
+
 }  // namespace
+
+void make_cached_calls(SpecializationFeedback& feedback) {
+  for (SpecializationFeedback::CachedCall& call : feedback.cached_calls) {
+    if (std::exchange(call.made, true)) continue;
+    if (!Ref::steal(PyObject_CallObject(call.function.get(), call.args.get()))) PyErr_Clear();
+  }
+}
 
 /// What an unbounded lru_cache has for plain arguments, while it has it; null: nothing is known.
 Ref Calls::find_cached(PyObject* callable, const CallArgs& args) {
@@ -175,12 +229,22 @@ Ref Calls::kept_result(PyObject* callable, const CallArgs& args) {
 
 /// A function under functools.lru_cache. What the cache is known to have, is given. Otherwise the function is
 /// interpreted as if there were no cache, which nobody notices if it has no effect and gives an immutable value; of
-/// other values, the cache's own is taken. Any other is called for real.
+/// other values, the cache's own is taken. Tensors that it computes from constants are put into the cache by a call in
+/// front of the next capture. Any other is called for real.
 Ref Calls::call_cached(PyObject* callable, CallArgs& args) {
   if (std::strcmp(Py_TYPE(callable)->tp_name, "functools._lru_cache_wrapper") != 0) return {};
   if (!c.world.is_outside(callable))
     c.side_exit(BreakReason::OpaqueCall, "call of a function under an lru_cache made here");
   if (Ref found = find_cached(callable, args)) return found;
+  const Ref originals = original_arguments(c, callable, args);
+  const std::vector<PyObject*> values =
+      originals ? std::vector(&PyTuple_GET_ITEM(originals.get(), 0),
+                              &PyTuple_GET_ITEM(originals.get(), 0) + PyTuple_GET_SIZE(originals.get()))
+                : std::vector<PyObject*>();
+  if (originals && has_key(callable, key_of_arguments(values).get())) {
+    if (Ref kept = kept_result(callable, args)) return kept;
+    PyErr_Clear();
+  }
   const int64_t writes = c.overlays.writes;
   const size_t operators = c.graph.aten_nodes.size();
   Ref result;
@@ -193,6 +257,17 @@ Ref Calls::call_cached(PyObject* callable, CallArgs& args) {
     if (is_immutable(result.get())) return result;
     if (Ref kept = kept_result(callable, args)) return kept;
     PyErr_Clear();
+  } else if (originals && computes_from_constants(c.graph, operators) && may_be_called_first(c)) {
+    const auto is_same = [&](const SpecializationFeedback::CachedCall& call) {
+      if (call.function.get() != callable) return false;
+      const int same = PyObject_RichCompareBool(call.args.get(), originals.get(), Py_EQ);  // as the cache compares
+      if (same < 0) PyErr_Clear();
+      return same != 0;
+    };
+    if (std::ranges::none_of(c.feedback.cached_calls, is_same)) {
+      c.feedback.cached_calls.push_back({Ref::borrow(callable), originals});
+      throw Retry{};
+    }
   }
   throw c.exits.restart_before(*c.frame, callable_name(callable) + " keeps what it gives in an lru_cache");
 }
