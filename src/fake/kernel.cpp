@@ -172,7 +172,10 @@ bool from_data(Session& session, const c10::OperatorHandle& op, const OperatorFa
   std::vector<c10::IValue> results;
   if (facts.dynamic_shape) {
     auto inferred = infer_from_data(session, op, facts, args);
-    if (!inferred) return false;
+    if (!inferred) {
+      session.impl().last_unbacked.reset();
+      return false;
+    }
     results = std::move(*inferred);
     const Hints hints(*session.impl().state);
     record_bound(session, op, facts, args, results);

@@ -155,7 +155,8 @@ bool may_be_called_first(Capture& capture) {
 
 void make_cached_calls(SpecializationFeedback& feedback) {
   for (SpecializationFeedback::CachedCall& call : feedback.cached_calls) {
-    if (std::exchange(call.made, true)) continue;
+    if (!std::exchange(call.wanted, false)) continue;
+    ++call.calls;
     if (!Ref::steal(PyObject_CallObject(call.function.get(), call.args.get()))) PyErr_Clear();
   }
 }
@@ -258,16 +259,17 @@ Ref Calls::call_cached(PyObject* callable, CallArgs& args) {
     if (Ref kept = kept_result(callable, args)) return kept;
     PyErr_Clear();
   } else if (originals && computes_from_constants(c.graph, operators) && may_be_called_first(c)) {
-    const auto is_same = [&](const SpecializationFeedback::CachedCall& call) {
-      if (call.function.get() != callable) return false;
-      const int same = PyObject_RichCompareBool(call.args.get(), originals.get(), Py_EQ);  // as the cache compares
+    constexpr int kMostCalls = 4;  // for a cache that has no room, they are all in vain
+    auto& calls = c.feedback.cached_calls;
+    auto call = std::ranges::find_if(calls, [&](const SpecializationFeedback::CachedCall& known) {
+      if (known.function.get() != callable) return false;
+      const int same = PyObject_RichCompareBool(known.args.get(), originals.get(), Py_EQ);  // as the cache compares
       if (same < 0) PyErr_Clear();
       return same != 0;
-    };
-    if (std::ranges::none_of(c.feedback.cached_calls, is_same)) {
-      c.feedback.cached_calls.push_back({Ref::borrow(callable), originals});
-      throw Retry{};
-    }
+    });
+    if (call == calls.end()) call = calls.insert(calls.end(), {Ref::borrow(callable), originals});
+    call->wanted = call->calls < kMostCalls;
+    if (call->wanted) throw Retry{};
   }
   throw c.exits.restart_before(*c.frame, callable_name(callable) + " keeps what it gives in an lru_cache");
 }

@@ -314,9 +314,9 @@ PyObject* is_handling(PyObject*, PyObject*) {
 
 PyMethodDef is_handling_definition = {"handles_exception", is_handling, METH_NOARGS, "In an `except` or `finally`."};
 
-/// Neither the segment handles an exception, nor who called it, under a guard.
+/// Nothing has been handled since before the segment began, under a guard.
 bool handles_nothing(Capture& capture) {
-  if (Ref::steal(PyErr_GetHandledException())) return false;
+  if (Ref::steal(PyErr_GetHandledException()) || capture.start_handled()) return false;
   const Ref asks = checked(PyCFunction_NewEx(&is_handling_definition, nullptr, nullptr));
   capture.guards.state(asks.get(), {}, Py_False);
   return true;
@@ -326,7 +326,11 @@ bool handles_nothing(Capture& capture) {
 Ref handle_exception(Capture& capture, const CallArgs& args) {
   check_count(args, 0, 0, "exception");
   if (handles_nothing(capture)) return Ref::borrow(Py_None);
-  return capture.errors.handled_exception();
+  Ref handled = Ref::steal(PyErr_GetHandledException());
+  if (!handled || handled.get() == capture.start_handled()) {
+    capture.side_exit(BreakReason::OpaqueCall, "sys.exception is asked for what was handled before");
+  }
+  return handled;
 }
 
 Ref handle_exc_info(Capture& capture, const CallArgs& args) {
