@@ -249,7 +249,10 @@ bool masked_scatter(C& call) {
               "masked_scatter: expected self and source to have same dtypes but got ", self.scalar_type(), " and ",
               source.scalar_type());
   if (mask.scalar_type() != c10::ScalarType::Bool) return false;
-  if (in_place) return expands(sizes_of<C>(mask), sizes_of<C>(self)) && add_self(call);
+  if (in_place) {
+    check_no_internal_overlap(self);
+    return expands(sizes_of<C>(mask), sizes_of<C>(self)) && add_self(call);
+  }
   return add(call, broadcast(sizes_of<C>(mask), sizes_of<C>(self)), self.scalar_type(), self.device());
 }
 

@@ -794,6 +794,10 @@ CASES = {
         for t in geometries()
         for i in (torch.tensor([0, 0]), torch.tensor([[0]]), torch.tensor([0], dtype=torch.int32))
     ],
+    # Enough elements for each mask: how many it takes is data.
+    "aten::masked_scatter_": [((t, t > 1, make(240)), {}) for t in geometries()]
+    + [((make(2, 3), mask > 1, make(240)), {}) for mask in (make(3), make(1, 3), make(4, 2, 3), make(2), make())]
+    + [((make(2, 3), make(2, 3) > 1, make(240, dtype=torch.float64)), {})],
     "aten::masked_scatter": [((t, t > 1, make(240)), {}) for t in geometries()]
     + [((make(2, 3), make(3) > 1, make(6)), {}), ((make(2, 3), make(3) > 1, make(6, dtype=H)), {})],
     "aten::gather": [(call, {}) for call in gathers()]
