@@ -116,7 +116,7 @@ bool has_key(PyObject* callable, PyObject* key) {
   return found > 0;
 }
 
-/// The arguments as the cache of a function has them, where these are no numbers that may differ from run to run. Null:
+/// The arguments as the cache of a function has them, where none of them is a dynamic number. Null:
 /// they are no key.
 Ref original_arguments(Capture& capture, PyObject* callable, const CallArgs& args) {
   if (args.kwnames || tells_types_apart(callable)) return {};
