@@ -178,8 +178,14 @@ def generating() -> tuple[Callable[..., Any], tuple[Any, ...]]:
 PROGRAMS = [plain, containers, module, writing, with_exit, raising, handling, generating]
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-@pytest.mark.parametrize("backend", ["aot_eager", "eager"])
+@pytest.mark.parametrize(
+    ("program", "backend"),
+    [
+        pytest.param(program, backend, id=f"{program.__name__}-{backend}", marks=marks)
+        for program in PROGRAMS
+        for backend, marks in ways_of(program.__name__, [], ["aot_eager", "eager"], count=1)
+    ],
+)
 def test_calls_leak_nothing(program: Any, backend: str) -> None:
     function, arguments = program()
     compiled = magneto.compile(function, backend=backend)

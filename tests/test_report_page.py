@@ -111,8 +111,14 @@ CUT = """[...document.querySelectorAll('.column:not([hidden]) .row')].filter((ro
 }).map((row) => row.textContent)"""
 
 
-@pytest.mark.parametrize("count", [1, 30, 300])
-@pytest.mark.parametrize("width", [1400, 1000, 700])
+@pytest.mark.parametrize(
+    ("count", "width"),
+    [
+        pytest.param(count, width, marks=() if width == picked else (pytest.mark.long,))
+        for count, picked in ((1, 1400), (30, 1000), (300, 700))
+        for width in (1400, 1000, 700)
+    ],
+)
 def test_widths_and_colours(browser: Browser, pages: dict[int, Path], count: int, width: int, tmp_path: Path) -> None:
     browser.resize(width, 900)
     pictures: dict[bool, int] = {}

@@ -169,6 +169,7 @@ def script_of(said: str) -> str:
     return Path(found[1]).read_text()
 
 
+@pytest.mark.long
 def test_doctor_writes_a_script_of_a_wrong_backward(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "train.py"
     file.write_text(SCRIPT)
@@ -228,6 +229,7 @@ def test_doctor_of_a_script_that_is_right(tmp_path: Path) -> None:
     assert missing.returncode == 2 and "no such file" in missing.stderr
 
 
+@pytest.mark.long
 def test_doctor_of_a_script_with_a_wrong_backend(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "train.py"
     file.write_text(

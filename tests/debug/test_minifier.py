@@ -293,7 +293,10 @@ def test_an_operator_that_is_not_lowered(folder: Path, gradients: bool) -> None:
     assert len(calls) == 1 and ("tanh_backward" if gradients else "torch.ops.aten.tanh.default(") in calls[0]
 
 
-@pytest.mark.parametrize(("fault", "message"), [("lower.crash", "SIGABRT"), ("lower.hang", "not done after")])
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [("lower.crash", "SIGABRT"), pytest.param("lower.hang", "not done after", marks=pytest.mark.long)],
+)
 def test_operators_that_take_the_process_with_them(folder: Path, fault: str, message: str) -> None:
     _testing.plant_fault(fault, "aten._softmax.default")
     with magneto.config.patch(repro_after="aot", repro_seconds=2, disk_cache=False):

@@ -113,7 +113,7 @@ FAULTS: dict[str, tuple[tuple[str, str] | None, Callable[[], Any], Callable[[], 
 }
 
 
-@pytest.mark.parametrize("name", some(FAULTS, every=2))
+@pytest.mark.parametrize("name", some(FAULTS, every=4))
 def test_planted_faults(name: str, folder: Path) -> None:
     fault, make, arguments, words, call = FAULTS[name]
     fn, args = make(), arguments()

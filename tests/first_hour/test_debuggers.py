@@ -54,7 +54,7 @@ for turn in range({turns}):
 """
 
 
-@pytest.mark.parametrize("stop", ["breakpoint()", "import pdb; pdb.set_trace()"])
+@pytest.mark.parametrize("stop", ["breakpoint()", pytest.param("import pdb; pdb.set_trace()", marks=pytest.mark.long)])
 def test_breakpoint_in_a_compiled_function(stop: str, tmp_path: Path) -> None:
     step = "next\nnext\n" if sys.version_info >= (3, 13) else "next\n"  # from 3.13 on it stops in the call itself
     commands = f"p 'y is', y.tolist()\n{step}p 'z is', z.tolist()\nwhere\nz = z + 1\ncontinue\n"

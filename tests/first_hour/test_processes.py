@@ -278,7 +278,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.long), "fork"])
 def test_start_methods(method: str, tmp_path: Any) -> None:
     script = tmp_path / "spawning.py"
     script.write_text(textwrap.dedent(SPAWNING))
