@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fresh
 import pytest
 import torch
 from forked import Forked, Server
@@ -76,8 +77,8 @@ SERVER: Server
 PATHS = [str(Path(__file__).parent), str(Path(__file__).parents[1])]  # this module, and what it imports
 
 
-def child(code: str, **environment: str) -> Forked | subprocess.Popen[str]:
-    """A process of its own: forked where its environment says no more than where the cache is."""
+def child(code: str, **environment: str) -> Forked | subprocess.CompletedProcess[str]:
+    """A process of its own, at its end but where it is forked: as its environment says no more than where the cache is."""
     prelude = """
         import json, os, signal, sys, torch, magneto
         from magneto import _C, _testing
@@ -91,17 +92,12 @@ def child(code: str, **environment: str) -> Forked | subprocess.Popen[str]:
         return SERVER.run(
             f"import os, magneto\nos.environ.update({environment!r})\nmagneto.config.disk_cache_dir = {place!r}\n{code}"
         )
-    return subprocess.Popen(
-        [sys.executable, "-P", "-c", code],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-    )
+    env = {**os.environ, **environment}
+    return fresh.python("-c", code, env=env, timeout=300, whole="PYTHONWARNINGS" in environment)
 
 
-def finish(process: Forked | subprocess.Popen[str]) -> tuple[Any, str]:
-    out, err = process.communicate(timeout=300)
+def finish(process: Forked | subprocess.CompletedProcess[str]) -> tuple[Any, str]:
+    out, err = process.communicate(timeout=300) if isinstance(process, Forked) else (process.stdout, process.stderr)
     assert process.returncode == 0, out + err
     return json.loads(out.splitlines()[-1]), err
 

@@ -92,6 +92,7 @@ def hex_float(number: float) -> str:
     return f"{mantissa.rstrip('0').rstrip('.')}p{exponent}"
 
 
+@pytest.mark.long  # a compilation with all of libtorch's headers
 def test_on_tensors_of_libtorch(program: str, tmp_path: Path) -> None:
     source, binary = tmp_path / "main.cpp", tmp_path / "main"
     source.write_text(WITH_TORCH)

@@ -18,6 +18,14 @@ def is_compilers(name: str) -> bool:
     return any(name == prefix or name.startswith(prefix + ".") for prefix in table.PREFIXES)
 
 
+def dotted(node: ast.expr) -> str:
+    """The text of `a.b.c`; "" of all else."""
+    if isinstance(node, ast.Attribute):
+        around = dotted(node.value)
+        return around and f"{around}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 def used_in(source: str, package: str) -> Iterator[tuple[str, str]]:
     """The names of the compiler that a module of the package imports or writes out."""
     for node in ast.walk(ast.parse(source)):
@@ -30,10 +38,9 @@ def used_in(source: str, package: str) -> Iterator[tuple[str, str]]:
                 if alias.name != "*" and (is_compilers(module) or is_compilers(f"{module}.{alias.name}")):
                     yield module, alias.name
         elif isinstance(node, ast.Attribute):
-            dotted = ast.unparse(node)
-            module, _, name = dotted.rpartition(".")
-            if module in table.MODULES and name.isidentifier():
-                yield module, name
+            module = dotted(node.value)
+            if module in table.MODULES:
+                yield module, node.attr
 
 
 def in_folder(folder: Path, package: str) -> Names:

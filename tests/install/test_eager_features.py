@@ -26,6 +26,9 @@ import torch
 torch.set_num_threads(1)
 import magneto
 magneto.install()
+# What several of them import.
+import sympy, torch._decomp, torch._refs, torch.ao.quantization.quantize_fx, torch.distributed.tensor
+import torch.fx.experimental.proxy_tensor, torch.fx.experimental.symbolic_shapes
 from install import eager_features, training_features
 FEATURES = {{**eager_features.FEATURES, **training_features.FEATURES}}
 

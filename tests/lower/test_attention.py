@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,8 +12,16 @@ from compare import assert_same
 from tiers import some
 
 import magneto
+from magneto import _test_settings
 
-pytestmark = pytest.mark.usefixtures("kernels")
+
+@pytest.fixture(
+    params=[pytest.param(True, marks=pytest.mark.long), False], ids=["interpreted", "machine"], autouse=True
+)
+def interpreted(request: pytest.FixtureRequest) -> Iterator[None]:
+    with _test_settings.patch(interpret_kernels=request.param):
+        yield
+
 
 Tensor = torch.Tensor
 # Large enough that the operator is worth its call.

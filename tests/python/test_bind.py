@@ -86,7 +86,7 @@ def signatures(draw):
     return scope["f"]
 
 
-@settings(max_examples=1500, deadline=None, derandomize=True)
+@settings(max_examples=750, deadline=None, derandomize=True)
 @given(
     signatures(),
     st.lists(st.integers(), max_size=6).map(tuple),
