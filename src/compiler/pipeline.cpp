@@ -160,6 +160,11 @@ runtime::Origin origin_of(const graph::Graph& graph, const CompileWay& way) {
 /// Sizes that an operator of the graph says.
 bool has_data_sizes(const graph::Graph& graph) { return !graph.symbols_of(graph::ValueKind::Result).empty(); }
 
+/// A size is one that only the data says; a backward finds it in what is saved.
+bool depends_on_data(const graph::Graph& graph) {
+  return std::ranges::any_of(graph.symbols, [](const graph::SymbolBinding& symbol) { return symbol.symbol < 0; });
+}
+
 /// Generates code for one size of a graph that has been captured for many.
 runtime::Specialise specialise(CompileWay way, const Request& request) {
   way.tuning = {};  // for the sizes of the capture
@@ -187,7 +192,7 @@ runtime::Specialise pruned(CompileWay way, const Request& request) {
 /// By what is known of the graph's sizes.
 Compiled compile_sizes(const Request& request, const graph::Graph& graph, const CompileWay& way, Events& events) {
   Compiled made = compile_graph(graph, way, events);
-  if (graph.symbols.empty() || made.uncompiled.empty() || has_data_sizes(graph)) return made;
+  if (graph.symbols.empty() || made.uncompiled.empty() || depends_on_data(graph)) return made;
   events.tell(&Observer::no_code_for_all_sizes, {request.place, made.uncompiled});
   const graph::SymbolValues captured = captured_sizes(request);
   made = compile_graph(graph::with_numbers(graph, captured), way, events);

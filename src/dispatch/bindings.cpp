@@ -340,6 +340,12 @@ PyObject* branch_taken(PyObject*, PyObject* pred) {
   return taken < 0 ? nullptr : PyBool_FromLong(taken);
 }
 
+PyObject* largest(PyObject*, PyObject* numbers) {
+  const Ref sorted = Ref::steal(PySequence_List(numbers));
+  if (!sorted || PyList_Sort(sorted.get()) < 0) return nullptr;
+  return PySequence_GetItem(sorted.get(), -1);
+}
+
 template <void (*mark)(PyObject*)>
 PyObject* mark_function(PyObject*, PyObject* function) {
   mark(function);
@@ -457,6 +463,7 @@ PyMethodDef dispatch_methods[] = {
      "where "
      "the functions become graphs of their own; else None"},
     {"branch_taken", branch_taken, METH_O, "branch_taken(pred) -> bool(pred)"},
+    {"largest", largest, METH_O, "largest(numbers) -> max(numbers): in a capture without asking which one it is"},
     {"comptime", comptime, METH_O, "comptime(callback) -> whether a capture called it"},
     {"is_compiling", is_compiling, METH_NOARGS, "True inside a capture."},
     {"set_disabled", set_disabled, METH_O, "Turns compiled code off or on for this thread; gives the previous state."},

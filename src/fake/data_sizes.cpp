@@ -36,21 +36,22 @@ bool nonzero(std::span<const c10::IValue> args, const SymInt& size, std::vector<
   return true;
 }
 
+/// One dimension of elements like those of the first argument.
+bool vector(std::span<const c10::IValue> args, const SymInt& size, std::vector<Made>& results) {
+  results.push_back({args[0].toTensor().scalar_type(), {size}});
+  return true;
+}
+
+/// Of packed sequences, which are not empty.
+bool packed(std::span<const c10::IValue> args, const SymInt& size, std::vector<Made>& results) {
+  return vector(args, size, results);
+}
+
 /// A number for each from 0 to the largest, without or with weights.
 bool bincount(std::span<const c10::IValue> args, const SymInt& size, std::vector<Made>& results) {
   const bool weighted = !args[1].isNone();
   const bool narrow = weighted && args[1].toTensor().scalar_type() == c10::kFloat;
   results.push_back({!weighted ? c10::kLong : narrow ? c10::kFloat : c10::kDouble, {size}});
-  return true;
-}
-
-bool masked_select(std::span<const c10::IValue> args, const SymInt& size, std::vector<Made>& results) {
-  results.push_back({args[0].toTensor().scalar_type(), {size}});
-  return true;
-}
-
-bool repeat_interleave(std::span<const c10::IValue> args, const SymInt& size, std::vector<Made>& results) {
-  results.push_back({args[0].toTensor().scalar_type(), {size}});
   return true;
 }
 
@@ -233,6 +234,13 @@ std::optional<shapes::Expr> counted_before(Session& session, bool indexes, std::
   return shapes::Expr::symbol(known->symbol);
 }
 
+/// The number that an argument called `count` says: the operator checks that it is so.
+std::optional<shapes::Expr> told_count(const c10::OperatorHandle& op, std::span<const c10::IValue> args) {
+  const std::optional<int> index = op.schema().argumentIndexWithName("count");
+  if (!index || args[*index].isNone()) return std::nullopt;
+  return expr_of(args[*index].toSymInt());
+}
+
 }  // namespace
 
 std::optional<std::vector<c10::IValue>> infer_from_data(Session& session, const c10::OperatorHandle& op,
@@ -241,10 +249,10 @@ std::optional<std::vector<c10::IValue>> infer_from_data(Session& session, const 
   const bool indexes = is_index(op);
   const DataRule rule = rule_of(op);
   if (!session.takes.sizes || (!rule && !indexes)) return std::nullopt;
-  const auto before = indexes || rule == nonzero ? counted_before(session, indexes, args) : std::nullopt;
+  const auto before = indexes || rule == nonzero ? counted_before(session, indexes, args) : told_count(op, args);
   if (before) session.impl().last_unbacked.reset();
-  const SymInt size =
-      to_symint(session.impl().state, before ? *before : session.impl().make_unbacked({0, INT64_MAX}, op));
+  const SymInt size = to_symint(
+      session.impl().state, before ? *before : session.impl().make_unbacked({rule == packed ? 1 : 0, INT64_MAX}, op));
   if (rule) {
     std::vector<Made> made;
     if (!rule(args, size, made)) return std::nullopt;

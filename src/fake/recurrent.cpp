@@ -2,6 +2,7 @@
 #include "fake/recurrent.h"
 
 #include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/dropout.h>
@@ -46,15 +47,17 @@ struct Lstm {
   bool train, bidirectional, batch_first;
 };
 
-/// With gradients or dropout: else the operator is kept whole.
+/// With gradients or dropout: else the operator is kept whole. Autocast makes all tensors of one dtype.
 bool Lstm::is_for_onednn() const {
   const FakeImpl* fake = as_fake(input);
-  if (!fake || !fake->symbolic() || !at::GradMode::is_enabled() || !at::globalContext().userEnabledMkldnn())
-    return false;
+  if (!fake || !fake->symbolic() || !at::GradMode::is_enabled() || !onednn_takes(input.scalar_type())) return false;
   if (input.dim() != 3 || states.size() != 2) return false;
+  const bool casts = at::autocast::is_autocast_enabled(c10::kCPU);
   bool usual = true, needed = dropout > 0;
   const auto look = [&](const at::Tensor& tensor) {
-    usual = usual && tensor.device().is_cpu() && tensor.scalar_type() == c10::kFloat;
+    const c10::ScalarType dtype = tensor.scalar_type();
+    const bool fits = casts ? dtype == c10::kFloat || dtype == c10::kBFloat16 : dtype == input.scalar_type();
+    usual = usual && fits && tensor.device().is_cpu();
     needed |= tensor.requires_grad();
   };
   look(input);
@@ -110,6 +113,12 @@ std::array<at::Tensor, 3> Lstm::run() const {
 }
 
 }  // namespace
+
+bool onednn_takes(c10::ScalarType dtype) {
+  static const bool takes_narrow =
+      c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_is_mkldnn_bf16_supported", "").typed<bool()>().call();
+  return at::globalContext().userEnabledMkldnn() && (dtype == c10::kFloat || (dtype == c10::kBFloat16 && takes_narrow));
+}
 
 bool call_lstm(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (op.operator_name().name != at::_ops::lstm_input::name ||

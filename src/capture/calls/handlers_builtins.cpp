@@ -217,6 +217,25 @@ Ref reduce_with(Capture& capture, const char* name, const CallArgs& args) {
 
 Ref handle_sum(Capture& capture, const CallArgs& args) { return reduce_with(capture, "sum", args); }
 
+/// As an expression of them, whichever it is.
+template <guards::Arithmetic operation>
+Ref extremum_of(Capture& capture, std::span<PyObject* const> numbers) {
+  Ref result = Ref::borrow(numbers[0]);
+  for (PyObject* number : numbers.subspan(1)) {
+    Ref next = capture.numbers.unknown_operation(operation, result.get(), number);
+    result = next ? next : checked(guards::compute(operation, result.get(), number).release());
+  }
+  return result;
+}
+
+/// magneto._C.largest(numbers): sizes.
+Ref handle_largest(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 1, "largest");
+  const Ref numbers = capture.protocol.list_of(args.values[0]);
+  return extremum_of<guards::Arithmetic::Maximum>(
+      capture, {PySequence_Fast_ITEMS(numbers.get()), static_cast<size_t>(PyList_GET_SIZE(numbers.get()))});
+}
+
 /// Of numbers, one of which is a float that follows from sizes, or a data-dependent one: whichever it is.
 template <guards::Arithmetic operation>
 Ref extremum(Capture& capture, const char* name, const CallArgs& args) {
@@ -234,12 +253,7 @@ Ref extremum(Capture& capture, const char* name, const CallArgs& args) {
   };
   const auto is_number = [](PyObject* value) { return guards::is_number(number_now(value)); };
   if (!args.kwnames && std::ranges::any_of(numbers, unknown) && std::ranges::all_of(numbers, is_number)) {
-    Ref result = Ref::borrow(numbers[0]);
-    for (PyObject* number : std::span(numbers).subspan(1)) {
-      Ref next = capture.numbers.unknown_operation(operation, result.get(), number);
-      result = next ? next : checked(guards::compute(operation, result.get(), number).release());
-    }
-    return result;
+    return extremum_of<operation>(capture, numbers);
   }
   std::vector<Ref> held;
   for (PyObject*& value : readable.values) {
@@ -350,6 +364,7 @@ std::span<const HandlerRow> builtin_handlers() {
       {"magneto._C.repeated", Branch::repeated},
       {"magneto._C.scanned", Branch::scanned},
       {"magneto._C.branch_taken", Branch::taken},
+      {"magneto._C.largest", handle_largest},
       {"sys.exc_info", handle_exc_info},
       {"sys.exception", handle_exception},
       {"builtins.len", handle_len},

@@ -12,6 +12,7 @@
 #include "capture/interpreter/operations.h"
 #include "capture/interpreter/tensor_keys.h"
 #include "capture/numbers/numbers.h"
+#include "capture/numbers/packed_batches.h"
 #include "capture/numbers/symbols.h"
 #include "capture/numpy/numpy_capture.h"
 #include "capture/torch/nested_ints.h"
@@ -139,6 +140,7 @@ bool ObjectProtocol::contains(PyObject* container, PyObject* key) {
 
 Ref ObjectProtocol::read_tensor(const Item& item) {
   if (!is_tensor(item.container)) return {};
+  if (Ref number = packed_batch(c, item.container, item.key)) return number;
   static constinit MadeOnce<PyObject> made;
   PyObject* const getitem = made.get([] { return operator_function("getitem"); });
   Ref deep = c.symbols.with_symints(c.containers.readable(item.key).get());

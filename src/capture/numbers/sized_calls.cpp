@@ -1,6 +1,5 @@
 // Functions of torch that make plain numbers of what they are given. With numbers that follow from sizes, others that
 // do the same are called.
-#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/DynamicTypes.h>
@@ -20,6 +19,7 @@
 #include "capture/torch/torch_calls.h"
 #include "capture/torch/transforms.h"
 #include "capture/world/containers.h"
+#include "fake/recurrent.h"
 #include "python/abi/own_code.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
@@ -187,17 +187,27 @@ Ref handle_attention(Capture& capture, const CallArgs& given) {
 
 // -- recurrent layers ------------------------------------------------------------------------------------------------
 
-/// Of all sizes, with what only our own scans do: not of other devices, whose libraries have kernels, and not as
-/// narrower floats.
+/// The first argument is a tensor of the CPU like any other, and there are so many.
+bool is_of_cpu(const CallArgs& args, size_t count) {
+  return args.values.size() == count && args.positional() == count && is_fake_tensor(args.values[0]) &&
+         unpack_tensor(args.values[0]).device().is_cpu() && !is_transforming() &&
+         std::ranges::none_of(args.values, is_transformed);
+}
+
+/// (data, batch_sizes, hx, params, ...): of a packed sequence.
+bool is_packed(const CallArgs& args) {
+  return args.values.size() == 9 && is_of_cpu(args, 9) && is_fake_tensor(args.values[1]) &&
+         !PyBool_Check(args.values[3]);
+}
+
+/// Of all sizes, with what only our own scans do: not of other devices, whose libraries have kernels.
 bool is_sized_sequence(Capture& capture, const CallArgs& args) {
-  constexpr size_t kArguments = 9;
-  if (args.values.size() != kArguments || args.positional() != kArguments || !is_fake_tensor(args.values[0])) {
+  if (!is_of_cpu(args, 9)) return false;
+  const at::Tensor& input = unpack_tensor(args.values[0]);
+  // Halves that nobody wants gradients of are oneDNN's.
+  if (!c10::isFloatingType(input.scalar_type()) || (input.scalar_type() == at::kHalf && !at::GradMode::is_enabled())) {
     return false;
   }
-  const at::Tensor& input = unpack_tensor(args.values[0]);
-  const bool usual = input.scalar_type() == at::kFloat || input.scalar_type() == at::kDouble;
-  if (!usual || !input.device().is_cpu() || is_transformed(args.values[0]) || is_transforming()) return false;
-  if (at::autocast::is_autocast_enabled(at::kCPU)) return false;
   const std::vector<shapes::Expr> sizes = capture.session->sizes_of(input);
   return !std::ranges::all_of(sizes, [](shapes::Expr size) { return size.is_constant(); });
 }
@@ -205,11 +215,16 @@ bool is_sized_sequence(Capture& capture, const CallArgs& args) {
 template <const char* function_name>
 Ref handle_recurrent(Capture& capture, const CallArgs& args) {
   static constinit Imported function("torch._C", function_name);
-  if (is_sized_sequence(capture, args)) {
-    static const Ref name = checked(PyUnicode_InternFromString(std::strrchr(function_name, '.') + 1));
-    const bool by_library = unpack_tensor(args.values[0]).scalar_type() == at::kFloat &&
-                            std::string_view(function_name).ends_with(".lstm") &&
-                            at::globalContext().userEnabledMkldnn();
+  static const Ref name = checked(PyUnicode_InternFromString(std::strrchr(function_name, '.') + 1));
+  if (is_packed(args)) {
+    CallArgs given = args;
+    given.values.insert(given.values.begin(), name.get());
+    if (Ref results = capture.calls.call_polyfill("_recurrent.packed_recurrent", given); results.get() != Py_None) {
+      return results;
+    }
+  } else if (is_sized_sequence(capture, args)) {
+    const bool by_library = std::string_view(function_name).ends_with(".lstm") &&
+                            fake::onednn_takes(unpack_tensor(args.values[0]).scalar_type());
     CallArgs given = args;
     const Ref library = boolean(by_library);
     given.values.insert(given.values.begin(), {name.get(), library.get()});
@@ -222,6 +237,34 @@ Ref handle_recurrent(Capture& capture, const CallArgs& args) {
 
 constexpr char kLstm[] = "_VariableFunctionsClass.lstm", kGru[] = "_VariableFunctionsClass.gru",
                kTanh[] = "_VariableFunctionsClass.rnn_tanh", kRelu[] = "_VariableFunctionsClass.rnn_relu";
+
+/// Between padded batches and packed sequences.
+template <const char* function_name, const char* polyfill, size_t count>
+Ref handle_packing(Capture& capture, const CallArgs& args) {
+  static constinit Imported function("torch._C", function_name);
+  if (is_of_cpu(args, count)) {
+    if (Ref results = capture.calls.call_polyfill(polyfill, args); results.get() != Py_None) return results;
+  }
+  return capture.torch.call_torch(function.get(), args);
+}
+
+/// (sequences, batch_first, padding_value, padding_side): of all lengths, and with a gradient that writes no views.
+Ref handle_pad_sequence(Capture& capture, const CallArgs& args) {
+  static constinit Imported function("torch._C", "_nn.pad_sequence");
+  const auto is_usual = [](PyObject* sequence) {
+    return is_fake_tensor(sequence) && !is_transformed(sequence) && unpack_tensor(sequence).dim() > 0;
+  };
+  if (args.values.size() == 4 && args.positional() == 4 && PyTuple_CheckExact(args.values[0]) && !is_transforming()) {
+    const std::span<PyObject*> sequences(PySequence_Fast_ITEMS(args.values[0]), PyTuple_GET_SIZE(args.values[0]));
+    if (!sequences.empty() && std::ranges::all_of(sequences, is_usual)) {
+      return capture.calls.call_polyfill("_recurrent.pad_sequences", args);
+    }
+  }
+  return capture.torch.call_torch(function.get(), args);
+}
+
+constexpr char kPack[] = "_VariableFunctionsClass._pack_padded_sequence", kPackInstead[] = "_recurrent.pack_padded",
+               kPad[] = "_VariableFunctionsClass._pad_packed_sequence", kPadInstead[] = "_recurrent.pad_packed";
 
 /// Functions of PyTorch take a number for a list of equal ones, and None for an empty list; operators do not.
 void give_lists(const std::string& op, CallArgs& args, std::vector<Ref>& made) {
@@ -285,6 +328,9 @@ std::span<const HandlerRow> sized_handlers() {
       {"torch._C._VariableFunctionsClass.gru", handle_recurrent<kGru>},
       {"torch._C._VariableFunctionsClass.rnn_tanh", handle_recurrent<kTanh>},
       {"torch._C._VariableFunctionsClass.rnn_relu", handle_recurrent<kRelu>},
+      {"torch._C._VariableFunctionsClass._pack_padded_sequence", handle_packing<kPack, kPackInstead, 3>},
+      {"torch._C._VariableFunctionsClass._pad_packed_sequence", handle_packing<kPad, kPadInstead, 5>},
+      {"torch._C._nn.pad_sequence", handle_pad_sequence},
       {"torch._C._nn.scaled_dot_product_attention", handle_attention},
   };
   return rows;

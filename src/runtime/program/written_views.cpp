@@ -15,14 +15,15 @@ at::Tensor write_strided(const at::Tensor& base, const at::Tensor& part, c10::Sy
   return written;
 }
 
-at::Tensor stand_in(const at::Tensor& base, const at::Tensor&, c10::SymIntArrayRef, c10::SymIntArrayRef, c10::SymInt) {
+at::Tensor written_stand_in(const at::Tensor& base, const at::Tensor&, c10::SymIntArrayRef, c10::SymIntArrayRef,
+                            c10::SymInt) {
   return at::empty_like(base, at::MemoryFormat::Contiguous);
 }
 
 TORCH_LIBRARY_FRAGMENT(magneto, library) {
   library.def("write_strided(Tensor base, Tensor part, SymInt[] size, SymInt[] stride, SymInt offset) -> Tensor");
   library.impl("write_strided", c10::DispatchKey::CPU, write_strided);
-  library.impl("write_strided", c10::DispatchKey::Meta, stand_in);
+  library.impl("write_strided", c10::DispatchKey::Meta, written_stand_in);
 }
 
 }  // namespace
