@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copyreg
 import inspect
 import sys
@@ -167,6 +168,11 @@ def is_plain_jagged(tensor: Any) -> bool:
         return False
     plain = tensor.is_cpu and tensor._lengths is None and tensor.dtype == torch.float32
     return plain and tensor.transpose(1, 2).is_contiguous()
+
+
+def make_named_tuple(name: str, fields: tuple[str, ...], defaults: dict[str, Any], module: str) -> type:
+    """The class that a program has made with namedtuple(), once more."""
+    return collections.namedtuple(name, fields, rename=True, defaults=defaults.values() or None, module=module)
 
 
 def jagged_attention(

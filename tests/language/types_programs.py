@@ -614,11 +614,65 @@ def namedtuple_from_outside(p):
     return p.a * p.b, p._replace(a=1), isinstance(p, tuple), p
 
 
-@programs(breaks=True)
+@programs()
 def namedtuple_made_inside(x):
     P = collections.namedtuple("P", ["u", "v"])
     p = P(x, 1)
-    return p.u + p.v, P.__name__
+    return p.u + p.v, P.__name__, P._fields, P.__module__, isinstance(p, P), repr(P(1, 2))
+
+
+@programs()
+def namedtuple_made_inside_and_given(x):
+    P = collections.namedtuple("P", "u v", defaults=(2,))
+    p = P(x.sin())
+    return p, p._replace(v=x + 1), p._asdict(), type(p) is P, p[1] == p.v
+
+
+@programs()
+def namedtuples_made_in_a_loop(x):
+    made = [collections.namedtuple("P", ["u"])(x + i) for i in range(3)]
+    return made, len({type(one) for one in made})
+
+
+@programs()
+def namedtuple_with_wrong_names(x):
+    P = collections.namedtuple("P", "a class a", rename=True)
+    try:
+        collections.namedtuple("P", "1a")
+    except ValueError as error:
+        return str(error), P(x, x + 1, 2), P._fields
+
+
+@programs(lambda: (vector(), ["a", "b"]), lambda: (vector(), ["a", "b"]), lambda: (vector(), ["b", "c", "d"]))
+def namedtuple_of_names_given(x, names):
+    return collections.namedtuple("P", names)(*(x + i for i in range(len(names))))
+
+
+class GivesNamedTuple(torch.nn.Module):
+    last = None
+
+    def forward(self, x):
+        self.last = collections.namedtuple("Outputs", "relu tanh")(x.relu(), x.tanh())
+        return self.last
+
+
+@programs(lambda: (GivesNamedTuple(), vector()))
+def namedtuple_kept_and_given(module, x):
+    y = module(x)
+    return y.relu + y.tanh, y is module.last
+
+
+@programs(breaks=True)
+def namedtuple_across_an_exit(x):
+    P = collections.namedtuple("P", "u v")
+    p = P(x + 1, 2)
+    print(end="")
+    return p.u * p.v, type(p) is P, P
+
+
+@programs(breaks=True)
+def namedtuple_with_a_tensor_as_default(x):
+    return collections.namedtuple("P", "u v", defaults=(x,))(x + 1)
 
 
 @programs()

@@ -58,6 +58,7 @@ enum class Treatment : uint8_t {
   Checkpoint,
   Hook,
   NestedInt,
+  NamedTuple,
   True,
   False,
   None,
@@ -328,15 +329,18 @@ Ref Calls::call_polyfill(const char* name, const CallArgs& args) {
   return inline_function(c.world.wrap(instead.get(), c.sources.constant(instead.get())).get(), args);
 }
 
+/// PyTorch asks each transform of torch.func for a rule of such a call.
+static bool asks_transforms(Treatment treatment) {
+  return treatment == Treatment::AutogradFunction || treatment == Treatment::Checkpoint;
+}
+
 Ref Calls::inline_function(PyObject* function, const CallArgs& args) {
   Decision decision = decide(function);
   if (decision.reason == BreakReason::DisabledFunction) {
     if (Ref inside = disabled_inside(c, function)) return inline_function(inside.get(), args);
     decision = decide_disabled(function).value_or(decision);
   }
-  const bool has_rule =
-      decision.treatment == Treatment::AutogradFunction || decision.treatment == Treatment::Checkpoint;
-  if (has_rule && is_transforming()) {  // which PyTorch asks each transform for
+  if (asks_transforms(decision.treatment) && is_transforming()) {
     c.side_exit(BreakReason::OpaqueCall, "call of " + callable_name(function) + " inside a transform of torch.func");
   }
   switch (decision.treatment) {
@@ -378,6 +382,8 @@ Ref Calls::inline_function(PyObject* function, const CallArgs& args) {
       c.side_exit(BreakReason::AutogradCall, "call of " + callable_name(function));
     case Treatment::NestedInt:
       return c.tensors.nested_int(function, args);
+    case Treatment::NamedTuple:
+      return make_named_tuple(function, args);
     case Treatment::Instead:
     case Treatment::Substitute:
       if (const Source* source = c.world.source_of(function)) c.guards.function(source, function);

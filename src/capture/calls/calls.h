@@ -10,6 +10,7 @@
 #include <initializer_list>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "python/ref.h"
 
@@ -42,11 +43,15 @@ class Calls {
   Ref check_tensor_all(const CallArgs& args);
 
   bool has_said_compiling = false;
+  /// Classes that the program has made with collections.namedtuple().
+  std::vector<Ref> named_tuples;
 
  private:
   /// CPython runs the function (functions.def: Native). `members`: what it gives are members of its argument's class.
   /// (native_functions.cpp)
   Ref run_native_function(PyObject* function, const CallArgs& args, bool members);
+  /// collections.namedtuple(). (named_tuples.cpp)
+  Ref make_named_tuple(PyObject* function, const CallArgs& args);
   Ref call_c_function(PyObject* callable, const CallArgs& args);
 
   /// Kinds of what can be called. (callables.cpp; call_marked: calls.cpp; call_cached: cached_functions.cpp)

@@ -279,6 +279,12 @@ int32_t Rebuilder::build_instance(PyObject* value) {
   }
   if (PyTuple_Check(value)) {
     Ref items = checked(PySequence_List(value));
+    if (is_named_tuple(reinterpret_cast<PyObject*>(type))) {
+      static constinit Imported maker("builtins", "tuple.__new__");
+      const int32_t made = build(reinterpret_cast<PyObject*>(type));
+      return memo_[value] =
+                 emit(PlanOp::Call, {constant(maker.get()), made, emit(PlanOp::Tuple, build_items(items.get()))});
+    }
     const int32_t tuple = memo_[value] =
         emit(PlanOp::Tuple, build_items(items.get()), reinterpret_cast<PyObject*>(type));
     fill_instance_dict(tuple, value);

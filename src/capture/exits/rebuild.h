@@ -67,6 +67,8 @@ class Rebuilder {
   static const Kind kKinds[];
   int32_t build_tensor(PyObject* value);
   int32_t build_array(PyObject* value);
+  bool is_named_tuple(PyObject* value);
+  int32_t build_named_tuple(PyObject* value);
   int32_t build_callback(PyObject* value);
   int32_t build_text(PyObject* value);
   int32_t build_truth(PyObject* value);

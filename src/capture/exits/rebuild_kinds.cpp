@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "capture/calls/calls.h"
 #include "capture/calls/deferred.h"
 #include "capture/exits/rebuild.h"
 #include "capture/interpreter/errors.h"
@@ -78,6 +79,7 @@ constexpr Rebuilder::Kind Rebuilder::kKinds[] = {
     {"a data-dependent float", is_data_float, &Rebuilder::build_data_float},
     {"a storage, or its size", is_of_storage, &Rebuilder::build_of_storage},
     {"a number that follows from sizes", &Rebuilder::is_made_size, &Rebuilder::build_size},
+    {"a class that namedtuple() has made", &Rebuilder::is_named_tuple, &Rebuilder::build_named_tuple},
     {"an object from outside", &Rebuilder::is_from_outside, &Rebuilder::build_outside},
     {"a size that differs from item to item", &Rebuilder::is_nested_int, &Rebuilder::build_nested_int},
     {"the exception handled at the start", &Rebuilder::is_handled_at_start, &Rebuilder::build_handled},
@@ -244,6 +246,20 @@ int32_t Rebuilder::build_super(PyObject* value) {
 
 int32_t Rebuilder::build_shape(PyObject* value) {
   return memo_[value] = emit(PlanOp::Tuple, build_items(value), reinterpret_cast<PyObject*>(Py_TYPE(value)));
+}
+
+bool Rebuilder::is_named_tuple(PyObject* value) {
+  return std::ranges::find(c.calls.named_tuples, value, &Ref::get) != c.calls.named_tuples.end();
+}
+
+/// As the program has made it.
+int32_t Rebuilder::build_named_tuple(PyObject* value) {
+  static constinit Imported maker("magneto._polyfills", "make_named_tuple");
+  std::vector<int32_t> args = {constant(maker.get())};
+  for (const char* name : {"__name__", "_fields", "_field_defaults", "__module__"}) {
+    args.push_back(constant(checked(PyObject_GetAttrString(value, name)).get()));
+  }
+  return memo_[value] = emit(PlanOp::Call, std::move(args));
 }
 
 int32_t Rebuilder::build_return_type(PyObject* value) {
