@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 import torch.utils.checkpoint as checkpoints
+from torch._prims_common import is_expandable_to
 from torch.distributions import constraints
 from torch.fx import operator_schemas
 from torch.nested._internal import nested_tensor
@@ -223,6 +224,29 @@ def jagged_to_copy(func: Any, *args: Any, **kwargs: Any) -> Any:
     if values.device != tensor._offsets.device:
         return as_written("torch.nested._internal.ops.to_copy_default", func, *args, **kwargs)
     return nested_tensor.NestedTensor(values, **jagged_operators.extract_kwargs(tensor))  # type: ignore[no-untyped-call]
+
+
+def jagged_extreme(func: Any, tensor: Any) -> Any:
+    """nested_tensor._get_sdpa_extreme_seqlen, by a list: its numbers are in the graph while nobody asks for them."""
+    return func(tensor).reshape(1).tolist()[0]
+
+
+def jagged_narrowed(tensor: Any, starts: Any, lengths: Any) -> Any:
+    """nested_tensor.jagged_from_tensor_and_lengths, which asks the data once here: whether the parts are all of it."""
+    name = "torch.nested._internal.nested_tensor.jagged_from_tensor_and_lengths"
+    batch = tensor.shape[:1]
+    if tensor.dim() < 2 or not (is_expandable_to(starts.shape, batch) and is_expandable_to(lengths.shape, batch)):
+        return as_written(name, tensor, starts, lengths)
+    size = tensor.shape[1]
+    begins, given = starts.expand(batch), lengths.expand(batch)
+    rows = size * torch.arange(0, batch[0], dtype=torch.int64, device=tensor.device)
+    offsets = torch.cat([begins + rows, (begins[-1] + rows[-1] + given[-1]).unsqueeze(0)])
+    apart = given[1:-1].ne(size).any() | offsets[1:-2].diff().ne(size).any() | (offsets[0] + given[0]).ne(size)
+    if not apart.item():
+        return as_written(name, tensor, starts, lengths)
+    shortest, longest = torch.stack([lengths.min(), lengths.max()]).tolist()
+    values = tensor.view(-1, *tensor.shape[2:])
+    return jagged_view(values, offsets, given, min_seqlen=shortest, max_seqlen=longest), offsets, given
 
 
 def normalize_function(

@@ -1,5 +1,6 @@
 #include "autograd/joint.h"
 
+#include <ATen/ops/_nested_get_values.h>
 #include <Python.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -16,6 +17,7 @@
 #include "autograd/kept_gradients.h"
 #include "autograd/nodes.h"
 #include "autograd/regions.h"
+#include "fake/class_dispatch.h"
 #include "fake/sparse_gradients.h"
 #include "graph/aliases.h"
 
@@ -168,11 +170,14 @@ JointTrace::Group JointTrace::trace_group(std::vector<size_t> roots, const torch
     group.tangents.push_back(session_->value_of(tangents.back()));
     edges.push_back(torch::autograd::impl::gradient_edge(fake_of_root(root)));
   }
-  const torch::autograd::variable_list gradients = [&] {
+  torch::autograd::variable_list gradients = [&] {
     const fake::TakesSparseGradients takes_sparse;
     return run_engine(*session_, edges, tangents, leaves);
   }();
   if (session_->refused()) throw Refused{};
+  for (at::Tensor& gradient : gradients) {
+    if (gradient.defined() && fake::is_jagged(gradient)) gradient = at::_nested_get_values(gradient);
+  }
   for (const at::Tensor& gradient : gradients) {
     group.gradients.push_back(gradient.defined() ? session_->value_of(gradient) : graph::kNoValue);
     if (gradient.defined() && group.gradients.back() == graph::kNoValue) {

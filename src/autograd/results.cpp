@@ -56,7 +56,8 @@ Results::Output way_to_base(const Graph& graph, ValueId id) {
 }
 
 /// What autograd knows of the view is what the view operators do: the history of the base, and theirs. (A custom
-/// function may give a view a history of its own, and what is detached may be a leaf of its own.)
+/// function may give a view a history of its own, what is detached may be a leaf of its own, and where a class of
+/// tensors says what operators do, the graph has what it called, and autograd what it was called for.)
 bool has_history_of_views(const at::Tensor& fake, const at::Tensor& base, size_t views) {
   if (!fake.requires_grad()) return true;
   if (torch::autograd::impl::get_autograd_meta(fake)->requires_grad_) return false;
@@ -65,6 +66,7 @@ bool has_history_of_views(const at::Tensor& fake, const at::Tensor& base, size_t
   auto node = fake.grad_fn();  // none: made under no_grad
   for (size_t i = 0; node && node != end; ++i) {
     if (i == views || is_python(*node) || node->next_edges().empty()) return false;
+    if (node->num_inputs() > 0 && node->input_metadata(0).is_tensor_subclass()) return false;
     node = node->next_edge(0).function;
   }
   return true;

@@ -18,6 +18,12 @@ using ClassDispatch = std::function<void(const c10::OperatorHandle& op, torch::j
 
 inline bool has_class_dispatch(const at::Tensor& tensor) { return tensor.key_set().has(c10::DispatchKey::Python); }
 
+/// A tensor of torch.nested with layout torch.jagged, or its stand-in.
+inline bool is_jagged(const at::Tensor& tensor) { return has_class_dispatch(tensor) && tensor.is_nested(); }
+
+/// A history from before the capture: it exists, and nobody may run it.
+void give_earlier_history(const at::Tensor& stand_in);
+
 /// While one lives, this thread's operators on such tensors are handed to the innermost one, not to PyTorch, which
 /// would run what the class says.
 class ClassDispatchScope {

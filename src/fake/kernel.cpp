@@ -342,8 +342,8 @@ bool call_class(const c10::OperatorHandle& op, Stack* stack) {
   bool found = false, nested = false;
   const auto look = [&](const at::Tensor& tensor) {
     if (!tensor.defined()) return;
-    found |= has_class_dispatch(tensor);
-    nested |= tensor.key_set().has(c10::DispatchKey::NestedTensor);
+    nested |= tensor.is_nested();
+    found |= nested || has_class_dispatch(tensor);  // of a result that autograd has saved the class is not known
   };
   for (const c10::IValue& arg : torch::jit::last(*stack, op.schema().arguments().size())) {
     if (arg.isTensor()) look(arg.toTensor());

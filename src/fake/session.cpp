@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "fake/autograd_node.h"
+#include "fake/class_dispatch.h"
 #include "fake/dispatch_key.h"
 #include "fake/fake.h"
 #include "fake/size_node.h"
@@ -33,6 +34,12 @@ c10::DispatchKeySet backend_keys(c10::Device device) {
 }
 
 }  // namespace
+
+void give_earlier_history(const at::Tensor& stand_in) {
+  auto history = make_autograd_node<torch::autograd::Error>("the backward of a captured segment ends at its inputs");
+  history->add_input_metadata(stand_in);
+  torch::autograd::impl::set_gradient_edge(stand_in, {std::move(history), 0});
+}
 
 // -- values ----------------------------------------------------------------------------------------------------------
 
@@ -149,12 +156,8 @@ at::Tensor Session::Impl::wrap(const at::Tensor& real, graph::ValueId value) {
       fake.set_requires_grad(true);
       uncached_.add(fake);
     } else {
-      // History from before the capture: it exists, and nobody may run it.
-      auto history =
-          make_autograd_node<torch::autograd::Error>("the backward of a captured segment ends at its inputs");
-      history->add_input_metadata(fake);
-      histories_[value] = std::make_shared<torch::autograd::Edge>(std::move(history), 0);
-      torch::autograd::impl::set_gradient_edge(fake, *histories_[value]);
+      give_earlier_history(fake);
+      histories_[value] = std::make_shared<torch::autograd::Edge>(torch::autograd::impl::gradient_edge(fake));
     }
   }
   return fake;

@@ -19,6 +19,7 @@
 #include "fake/autograd_node.h"
 #include "graph/aliases.h"
 #include "runtime/gradient_chain.h"
+#include "runtime/jagged_results.h"
 #include "runtime/plan/saved_state.h"
 #include "runtime/plan/torch_errors.h"
 #include "runtime/result_views.h"
@@ -398,7 +399,7 @@ class JointComputation final : public Computation {
     std::vector<torch::autograd::edge_list> edges;  // from before inputs are written
     for (const BackwardProgram& backward : program.backwards) {
       torch::autograd::edge_list& of_one = edges.emplace_back();
-      for (const size_t leaf : backward.leaves) of_one.push_back(torch::autograd::impl::gradient_edge(held[leaf]));
+      for (const size_t leaf : backward.leaves) of_one.push_back(edge_of_input(held[leaf]));
     }
     std::vector<at::Tensor> states, originals, results(program.forward->output_count());
     const bool ok = with_torch_errors([&] {

@@ -44,6 +44,23 @@ def summed(x: Tensor, lengths: Tensor) -> tuple[Tensor, int]:
     return x + total, total
 
 
+def refuse(x: Tensor) -> Tensor:
+    raise NotImplementedError(x)
+
+
+@captured
+def behind_exceptions_of_its_own(x: Tensor, lengths: Tensor) -> Tensor:
+    parts = x.split([int(length) for length in lengths.tolist()])
+    try:
+        scale = {"first": 2.0}["last"]
+    except KeyError:
+        scale = 3.0
+    try:
+        return refuse(parts[0])
+    except NotImplementedError:
+        return torch.cat(parts[::-1]) * scale
+
+
 @left
 def narrowed(x: Tensor, lengths: Tensor) -> Tensor:
     first, second, _ = lengths.tolist()

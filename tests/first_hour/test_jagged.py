@@ -132,18 +132,20 @@ def test_attention() -> None:
         heads = [(x * scale).unflatten(-1, [2, 4]).transpose(1, 2) for scale in (1.0, 0.5, 2.0)]
         return F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(-2)
 
-    compiled = magneto.compile(program, fullgraph=True)
+    compiled = magneto.compile(program)
     for call in range(len(LENGTHS)):
         assert_same(parts(compiled(jagged(call))), parts(program(jagged(call))))
+    assert not magneto.stats()["break_reasons"]
 
 
 def test_items() -> None:
     def program(x: torch.Tensor) -> Any:
-        return [item.sum(0) for item in x.unbind()]
+        return [item.sum(0) for item in x.unbind()], x[1] * 2
 
-    compiled = magneto.compile(program, fullgraph=True)
+    compiled = magneto.compile(program)
     for call in range(len(LENGTHS)):
         assert_same(compiled(jagged(call)), program(jagged(call)))
+    assert not magneto.stats()["break_reasons"]
 
 
 def test_size_of_a_storage_is_handed_on() -> None:
@@ -167,7 +169,7 @@ def test_storage_that_is_looked_at_is_a_side_exit() -> None:
     assert magneto.stats()["break_reasons"]
 
 
-def test_gradients_run_under_cpython() -> None:
+def test_gradients_of_torch_calls_run_under_cpython() -> None:
     def run(function: Callable[..., Any]) -> Any:
         x = jagged(0).detach().requires_grad_()
         function(x).values().square().sum().backward()
@@ -176,4 +178,30 @@ def test_gradients_run_under_cpython() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return x.sin() * 2
 
-    assert_same(run(magneto.compile(program)), run(program))
+    assert_same(run(magneto.compile(program, backend="eager")), run(program))
+    assert magneto.stats()["break_reasons"]
+
+
+def narrowed(x: torch.Tensor, starts: torch.Tensor, lengths: torch.Tensor) -> Any:
+    part = torch.nested.narrow(x, 1, starts, lengths, layout=torch.jagged)
+    return part * 2, part.values() + 1
+
+
+def test_narrow() -> None:
+    compiled = magneto.compile(narrowed)
+    for call in range(4):
+        given = dense(call, 3, 9, 4), torch.tensor([0, 2, call]), torch.tensor([4, 5 - call, 3])
+        expected = parts(narrowed(*given))
+        assert_same(parts(compiled(*given)), expected)
+    assert not magneto.stats()["break_reasons"] and magneto.stats()["recompiles"] <= 1
+
+
+def test_narrow_to_all_there_is_and_to_too_much() -> None:
+    compiled = magneto.compile(narrowed)
+    x = dense(0, 2, 9, 4)
+    for starts, lengths in (([0, 0], [9, 9]), ([1, 0], [2, 3]), ([0, 0], [9, 4])):
+        given = x, torch.tensor(starts), torch.tensor(lengths)
+        assert_same(parts(compiled(*given)), parts(narrowed(*given)))
+    for function in (compiled, narrowed):
+        with pytest.raises(RuntimeError, match="broadcast"):
+            function(x, torch.tensor([0, 1, 2]), torch.tensor([1, 1, 1]))

@@ -29,6 +29,7 @@
 #include "python/abi/types.h"
 #include "python/bytecode/liveness.h"
 #include "python/imported.h"
+#include "runtime/jagged_results.h"
 #include "runtime/program/numpy_calls.h"
 #include "support/tensor_object.h"
 
@@ -157,15 +158,45 @@ std::vector<int32_t> Rebuilder::build_entries(PyObject* dict) {
   return entries;
 }
 
+/// The values of a jagged tensor that has a history, as the graph gives them.
+int32_t Rebuilder::build_jagged_values(PyObject* jagged) {
+  const Ref values = c.tensors.values_with_history(jagged);
+  c.world.keep(values);
+  const int32_t given = build(values.get());
+  // What hangs on the tensor has none, unless it is a view of that.
+  const Ref inside = checked(PyObject_GetAttr(jagged, MAGNETO_STR("_values")));
+  static PyObject* const detach = PyObject_GetAttrString(tensor_class(), "detach");
+  if (inside.get() != values.get() && !memo_.contains(inside.get())) {
+    memo_[inside.get()] = emit(PlanOp::Call, {constant(detach), given});
+  }
+  static constexpr const char* kCaches[] = {"_sym_sizes_capsule", "_sym_sizes_capsule_len", "_sym_strides_capsule",
+                                            "_sym_strides_capsule_len"};
+  for (const char* cache : kCaches) {  // which PyTorch fills again when it is asked
+    if (PyDict_DelItemString(instance_dict(jagged), cache) < 0) PyErr_Clear();
+  }
+  return given;
+}
+
+/// The segment has made it.
+int32_t Rebuilder::build_wrapper(PyObject* value, const ClassTensor& known) {
+  const bool has_history = static_cast<bool>(unpack_tensor(value).grad_fn());
+  if (has_history && !fake::is_jagged(unpack_tensor(value))) {
+    c.gradients.retry_without_classes("a tensor of the class is given that has a history");
+  }
+  const int32_t values = has_history ? build_jagged_values(value) : -1;
+  const int32_t args = build(known.args.get()), kwargs = build(known.kwargs.get());
+  const int32_t made = memo_[value] = emit(PlanOp::Call, {constant(wrapper_maker()), args, kwargs});
+  fill_instance_dict(made, value);
+  static PyObject* const with_history = PyCFunction_NewEx(&runtime::kWithHistoryOfValues, nullptr, nullptr);
+  if (has_history) emit(PlanOp::Call, {constant(with_history), made, values});
+  return made;
+}
+
 int32_t Rebuilder::build_tensor(PyObject* value) {
   const at::Tensor& tensor = unpack_tensor(value);
   if (const auto of_class = c.tensors.of_classes.find(value); of_class != c.tensors.of_classes.end()) {
     if (of_class->second.source) return memo_[value] = load(of_class->second.source);
-    if (tensor.grad_fn()) c.gradients.retry_without_classes("a tensor of the class is given that has a history");
-    const int32_t args = build(of_class->second.args.get()), kwargs = build(of_class->second.kwargs.get());
-    const int32_t made = memo_[value] = emit(PlanOp::Call, {constant(wrapper_maker()), args, kwargs});
-    fill_instance_dict(made, value);
-    return made;
+    return build_wrapper(value, of_class->second);
   }
   const graph::ValueId id = c.session->value_of(tensor);
   if (id == graph::kNoValue) {

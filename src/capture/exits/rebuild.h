@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "capture/capture.h"
+#include "capture/torch/tensor_map.h"
 #include "runtime/plan/plan.h"
 
 namespace magneto::capture {
@@ -66,6 +67,8 @@ class Rebuilder {
   };
   static const Kind kKinds[];
   int32_t build_tensor(PyObject* value);
+  int32_t build_jagged_values(PyObject* jagged);
+  int32_t build_wrapper(PyObject* value, const ClassTensor& known);
   int32_t build_array(PyObject* value);
   bool is_named_tuple(PyObject* value);
   int32_t build_named_tuple(PyObject* value);

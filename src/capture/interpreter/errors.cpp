@@ -29,6 +29,21 @@ void Errors::check_interrupt() {
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.get())), raised.get());
 }
 
+bool Errors::may_be_of_data() {
+  // No operator raises these.
+  for (PyObject* type : {PyExc_KeyError, PyExc_StopIteration, PyExc_AttributeError}) {
+    if (PyErr_ExceptionMatches(type)) return false;
+  }
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  const Instr& at = c.frame->instr();
+  if (at.op == Op::RAISE_VARARGS && at.arg > 0) of_statement_ = Ref::borrow(value);
+  const bool of_statement = value == of_statement_.get();
+  PyErr_Restore(type, value, traceback);
+  return !of_statement;
+}
+
 PyObject* Errors::interrupt_c_code(std::exception_ptr thrown) {
   sticky = std::move(thrown);
   PyErr_SetString(PyExc_RuntimeError, "the capture was interrupted");

@@ -30,6 +30,9 @@ class Errors {
   void add_traceback(const InterpFrame& f);
   /// The current error, raised by the frame's instruction, is no Ctrl-C; throws Interrupted if it is.
   void check_interrupt();
+  /// The current error may be an operator's, of a size that only the data says. Not so that of a `raise` of the
+  /// program, here or in a function called: what questions of the data led there are guarded or checked.
+  bool may_be_of_data();
   /// Runs the handlers of signals that have arrived, outside of the capture.
   void handle_signals();
   void check_sticky();
@@ -41,6 +44,7 @@ class Errors {
  private:
   Capture& c;
   std::set<PyObject*> tracebacks_;  // made by us; kept_ has them
+  Ref of_statement_;                // the last exception that a `raise` has raised
   Ref program_interrupt_;           // a KeyboardInterrupt that the program itself raised
 };
 

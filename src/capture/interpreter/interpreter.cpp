@@ -88,7 +88,7 @@ Ref Interpreter::run(bool raise_first) {
     } catch (const PythonError&) {
       c.errors.check_sticky();
       c.errors.check_interrupt();
-      end_at_data_numbers(c);
+      if (c.errors.may_be_of_data()) end_at_data_numbers(c);
       handle_error();
     } catch (const Abandon&) {
       c.frames.note_site();

@@ -430,7 +430,11 @@ bool keeps_ints(PyObject* function) {
 
 Ref Numbers::unknown_function(PyObject* function, const CallArgs& args) {
   const std::vector<PyObject*>& values = args.values;
-  if (function == reinterpret_cast<PyObject*>(&PyFloat_Type) && !args.kwnames && values.size() == 1) {
+  const bool alone = !args.kwnames && values.size() == 1;
+  if (function == reinterpret_cast<PyObject*>(&PyLong_Type) && alone && size_of_number(values[0])) {
+    return Ref::borrow(values[0]);
+  }
+  if (function == reinterpret_cast<PyObject*>(&PyFloat_Type) && alone) {
     if (holder_of_float(values[0])) return Ref::borrow(values[0]);
     static PyObject* const one = PyFloat_FromDouble(1);
     if (is_data_number(values[0])) return data_operation(Arithmetic::Multiply, values[0], one);

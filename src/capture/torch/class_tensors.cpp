@@ -3,6 +3,11 @@
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/_nested_get_values.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <utility>
@@ -116,6 +121,16 @@ PythonCall python_call(Capture& capture, const c10::OperatorHandle& op, std::spa
   return call;
 }
 
+/// The tensor itself, or what it is a copy of that PyTorch has made past its class: a result that autograd has saved.
+at::Tensor with_its_class(Capture& capture, const at::Tensor& tensor) {
+  if (!tensor.defined() || fake::has_class_dispatch(tensor)) return tensor;
+  if (capture.session->value_of(tensor) != graph::kNoValue || !tensor.has_storage()) return tensor;
+  for (const auto& [stand_in, known] : capture.tensors.of_classes) {
+    if (unpack_tensor(stand_in).storage().is_alias_of(tensor.storage())) return unpack_tensor(stand_in);
+  }
+  return tensor;
+}
+
 /// The classes to ask: in the order of the arguments, but those that derive from others before these.
 std::vector<PyTypeObject*> classes_of(std::span<const c10::IValue> values) {
   std::vector<PyTypeObject*> types;
@@ -165,7 +180,7 @@ bool shares_memory(const c10::IValue& result, std::span<const c10::IValue> value
 
 /// Nothing: it is no such value.
 std::optional<c10::IValue> operator_value(PyObject* object, const c10::Type& type) {
-  if (object == Py_None) return c10::IValue();
+  if (object == Py_None) return type.kind() == c10::TypeKind::TensorType ? c10::IValue(at::Tensor()) : c10::IValue();
   if (is_tensor(object)) return c10::IValue(unpack_tensor(object));
   if (type.kind() == c10::TypeKind::ListType && (PyList_Check(object) || PyTuple_Check(object))) {
     std::vector<at::Tensor> tensors;
@@ -177,6 +192,7 @@ std::optional<c10::IValue> operator_value(PyObject* object, const c10::Type& typ
     return c10::IValue(std::move(tensors));
   }
   if (PyBool_Check(object)) return c10::IValue(object == Py_True);
+  if (PyLong_CheckExact(object)) return c10::IValue(int64_t{PyLong_AsLongLong(object)});
   if (PyFloat_CheckExact(object)) return c10::IValue(PyFloat_AS_DOUBLE(object));
   return std::nullopt;
 }
@@ -233,12 +249,14 @@ void Gradients::pass_class(PyObject* tensor) {
   c.world.wrap(type, c.sources.constant(type));
   c.attributes.load_attr(type, MAGNETO_STR("__torch_dispatch__"));
   if (!real) return;
-  if (unpack_tensor(real).grad_fn()) refuse("its history is from before the capture");
+  if (unpack_tensor(real).grad_fn() && !fake::is_jagged(unpack_tensor(real)))
+    refuse("its history is from before the capture");
   PyObject* attributes = instance_dict(real);
   PyObject *name, *value;
   std::vector<Ref> names;
   for (Py_ssize_t position = 0; attributes && PyDict_Next(attributes, &position, &name, &value);) {
-    if (is_tensor(value) && PyUnicode_Check(name)) names.push_back(Ref::borrow(name));
+    if (is_tensor(value) && PyUnicode_Check(name) && !unpack_tensor(value).is_meta())
+      names.push_back(Ref::borrow(name));
   }
   for (const Ref& each : names) {
     const Ref inside = c.attributes.load_attr(tensor, each.get());
@@ -303,11 +321,24 @@ Ref wrapper_like(PyObject* raw) {
   return checked(tensor_object(made, Py_TYPE(raw)));
 }
 
+/// PyTorch imports modules when it asks a class for sizes for the first time, which must not be inside a capture.
+void have_asked_once(Capture& capture) {
+  static bool has_asked = false;
+  if (std::exchange(has_asked, true)) return;
+  capture.run_suspended([] {
+    static constinit Imported type("torch.nested._internal.nested_tensor", "NestedTensor");
+    const Ref values = checked(tensor_object(at::empty({2, 2}, at::kMeta)));
+    const Ref offsets = checked(tensor_object(at::empty({3}, at::TensorOptions(at::kLong).device(at::kMeta))));
+    const Ref made = checked(PyObject_CallFunctionObjArgs(type.get(), values.get(), offsets.get(), nullptr));
+    unpack_tensor(made.get()).sym_sizes();
+  });
+}
+
 }  // namespace
 
 /// PyTorch asks the class for the sizes, which is C code that reads the attributes: the stand-in has them.
-Ref TensorMap::stand_in_with_nested_sizes(PyObject* raw) {
-  Ref stand_in = fake_of.at(raw);
+void TensorMap::fill_nested_sizes(PyObject* raw) {
+  const Ref stand_in = fake_of.at(raw);
   std::vector<Ref> names;
   PyObject *name, *value;
   for (Py_ssize_t position = 0; PyDict_Next(instance_dict(raw), &position, &name, &value);) {
@@ -326,7 +357,6 @@ Ref TensorMap::stand_in_with_nested_sizes(PyObject* raw) {
     attribute = c.numbers.known(attribute.get());
     if (PyObject_GenericSetAttr(stand_in.get(), each.get(), attribute.get()) < 0) throw PythonError{};
   }
-  return stand_in;
 }
 
 Ref TensorMap::wrap_class_tensor(PyObject* raw, const guards::Source* source) {
@@ -336,18 +366,25 @@ Ref TensorMap::wrap_class_tensor(PyObject* raw, const guards::Source* source) {
   if (nested ? !has_nested_sizes(*tensor.unsafeGetTensorImpl()) : tensor.layout() != at::kStrided) return {};
   const bool empty = !nested && tensor.numel() == 0;
   if (!empty && tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get()) return {};
-  if (nested && tensor.requires_grad() && at::GradMode::is_enabled()) {
+  if (nested && tensor.requires_grad() && at::GradMode::is_enabled() && !c.options.wants_backward) {
     c.side_exit(BreakReason::UnsupportedTensor, source->name() + ", whose sizes are nested, requires gradients");
   }
   c.guards.tensor(source, raw);
+  if (nested) have_asked_once(c);
   const Ref stand_in = wrapper_like(raw);
   of_classes[stand_in.get()] = {stand_in, Ref::borrow(raw), source, {}, {}};
   fake_of[raw] = stand_in;
-  if (!nested && tensor.requires_grad() && c.options.wants_backward) {  // gradients may end there
-    inputs[c.graph.add_input(source->name(), graph::meta_of(tensor))] = {Ref::borrow(raw), source};
+  if (tensor.requires_grad() && c.options.wants_backward) {  // gradients may end there
+    graph::TensorMeta meta;
+    meta.dtype = tensor.scalar_type();
+    if (!nested) meta = graph::meta_of(tensor);
+    inputs[c.graph.add_input(source->name(), meta)] = {Ref::borrow(raw), source};
   }
   c.world.keep(Ref::borrow(raw));
-  return nested ? stand_in_with_nested_sizes(raw) : stand_in;
+  if (!nested) return stand_in;
+  fill_nested_sizes(raw);
+  if (tensor.grad_fn()) fake::give_earlier_history(unpack_tensor(stand_in.get()));
+  return stand_in;
 }
 
 PyObject* wrapper_maker() {
@@ -360,6 +397,24 @@ PyObject* wrapper_maker() {
                                    METH_VARARGS, nullptr};
   static PyObject* const function = PyCFunction_New(&definition, nullptr);
   return function;
+}
+
+Ref TensorMap::values_with_history(PyObject* jagged) {
+  const Ref inside = checked(PyObject_GetAttr(jagged, MAGNETO_STR("_values")));
+  const at::Tensor& values = unpack_tensor(inside.get());
+  const torch::autograd::Edge& edge = unpack_tensor(jagged).grad_fn()->next_edges().at(0);
+  if (values.requires_grad() && edge == torch::autograd::impl::gradient_edge(values))
+    return inside;  // it is their view
+  const AboveClasses above(c);
+  const CalledBack called_back(c.mode);
+  const c10::AutoGradMode with_grad(true);
+  try {
+    return checked(tensor_object(at::_nested_get_values(unpack_tensor(jagged))));
+  } catch (const std::exception& error) {
+    PyErr_Clear();
+    c.errors.check_sticky();
+    c.gradients.retry_without_classes(error.what());
+  }
 }
 
 Ref TensorMap::make_class_tensor(const CallArgs& args) {
@@ -383,6 +438,7 @@ Ref TensorMap::make_class_tensor(const CallArgs& args) {
   const Ref given = checked(PyTuple_Pack(2, now.get(), keywords_now.get()));
   Ref made = checked(PyObject_Call(wrapper_maker(), given.get(), nullptr));
   of_classes[made.get()] = {made, {}, nullptr, positional, keywords};
+  if (fake::is_jagged(unpack_tensor(made.get()))) have_asked_once(c);
   return made;
 }
 
@@ -441,7 +497,10 @@ Ref TorchCalls::ask_class(PyObject* type, std::array<PyObject*, 4> args) {
 
 void TorchCalls::call_dispatch(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t count = op.schema().arguments().size();
-  const std::vector<c10::IValue> values = torch::jit::pop(*stack, count);
+  std::vector<c10::IValue> values = torch::jit::pop(*stack, count);
+  for (c10::IValue& value : values) {
+    if (value.isTensor()) value = with_its_class(c, value.toTensor());
+  }
   const bool with_history = at::GradMode::is_enabled() && !dispatching_ && needs_grad(values);
   const auto refuse = [&](const std::string& why) {
     if (!c.frame) c.gradients.retry_without_classes(why);

@@ -6,6 +6,7 @@
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
 #include "capture/numbers/unknown_number.h"
+#include "capture/torch/class_tensors.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/torch/transforms.h"
@@ -74,9 +75,9 @@ bool requires_grad_as_asked(const at::Tensor& tensor, const CallArgs& args) {
 /// Of a tensor made in the segment: no operator, but a call that the torch level has to repeat.
 Ref handle_requires_grad(Capture& capture, const CallArgs& args) {
   PyObject* tensor = args.values.at(0);
-  if (capture.tensors.is_input(tensor)) {
+  if (capture.tensors.is_input(tensor) || holds_class_tensor(tensor)) {
     if (requires_grad_as_asked(unpack_tensor(tensor), args)) return Ref::borrow(tensor);
-    capture.side_exit(BreakReason::AutogradCall, "requires_grad_() of a tensor from outside");
+    capture.side_exit(BreakReason::AutogradCall, "requires_grad_() of a tensor from outside, or of a wrapper");
   }
   static PyObject* const method = PyObject_GetAttrString(tensor_class(), "requires_grad_");
   Ref result = capture.torch.record(

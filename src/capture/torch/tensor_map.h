@@ -50,6 +50,8 @@ class TensorMap {
   Ref wrap_class_tensor(PyObject* raw, const guards::Source* source);
   /// torch.Tensor._make_wrapper_subclass.
   Ref make_class_tensor(const CallArgs& args);
+  /// What values() of the jagged tensor, which the segment has made, gives.
+  Ref values_with_history(PyObject* jagged);
   /// The function that tells a tensor's nested int. (nested_ints.cpp)
   Ref nested_int(PyObject* function, const CallArgs& args);
   /// What the tensor stands for, and how that is read. Nulls: the segment has made it.
@@ -65,7 +67,7 @@ class TensorMap {
   std::unordered_map<int64_t, std::pair<Ref, Ref>> nested_ints;
 
  private:
-  Ref stand_in_with_nested_sizes(PyObject* raw);
+  void fill_nested_sizes(PyObject* raw);
   Capture& c;
 };
 
