@@ -165,6 +165,17 @@ def dict_views_reversed_and_compared(x):
 
 
 @programs()
+def iterators_stepped_by_their_method(x):
+    ordered = collections.OrderedDict(a=1, b=2, c=3)
+    steps = [iter(ordered), reversed(ordered), reversed(ordered.values()), iter(ordered.items())]
+    steps += [reversed([1, 2, 3]), iter((4, 5, 6)), iter(range(7, 10)), iter({"p": 1, "q": 2})]
+    later = [step.__next__ for step in steps]
+    first = [step.__next__() for step in steps]
+    second = [call() for call in later]
+    return x * second[2], first, second, [list(step) for step in steps]
+
+
+@programs()
 def dict_iteration_with_change_raises(x):
     d = {"a": 1}
     try:

@@ -86,6 +86,7 @@ class Rebuilder {
   bool is_handled_at_start(PyObject* value);
   int32_t build_handled(PyObject* value);
   int32_t build_bound_method(PyObject* value);
+  int32_t build_method_by_name(PyObject* value, PyObject* self);
   int32_t build_torch_generator(PyObject* value);
   bool is_context_token(PyObject* value);
   int32_t build_context_token(PyObject* value);

@@ -173,7 +173,10 @@ int32_t Rebuilder::build_handled(PyObject* value) { return memo_[value] = emit(P
 int32_t Rebuilder::build_bound_method(PyObject* value) {
   // By its own descriptor: a class may have overridden the name (`super().__init__`).
   if (descriptor_of(value)) return build_bound_builtin(value);
-  PyObject* self = bound_receiver(value);
+  return build_method_by_name(value, bound_receiver(value));
+}
+
+int32_t Rebuilder::build_method_by_name(PyObject* value, PyObject* self) {
   std::vector<int32_t> args = {constant(PyDict_GetItemString(PyEval_GetBuiltins(), "getattr")), build(self)};
   Ref name = checked(PyObject_GetAttrString(value, "__name__"));
   args.push_back(build(name.get()));
@@ -184,6 +187,8 @@ int32_t Rebuilder::build_bound_method(PyObject* value) {
 int32_t Rebuilder::build_bound_builtin(PyObject* value) {
   Ref self = checked(PyObject_GetAttrString(value, "__self__"));
   c.world.keep(self);
+  // What is made anew of an iterator may be of another type.
+  if (PyIter_Check(self.get()) && !is_python_class(Py_TYPE(self.get()))) return build_method_by_name(value, self.get());
   PyObject* descriptor = descriptor_of(value);
   if (!descriptor) throw unbuildable(value);
   Ref bind = checked(PyObject_GetAttrString(descriptor, "__get__"));

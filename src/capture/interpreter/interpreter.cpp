@@ -333,7 +333,10 @@ void Interpreter::op_load_attr(PyObject* attribute, bool method) {
     return;
   }
   bool unbound = false;
-  Ref value = c.attributes.load_attr(owner, attribute, &unbound);
+  // What is made anew of an iterator may be of another type than the one that has this method.
+  const bool steps = PyUnicode_CompareWithASCIIString(attribute, "__next__") == 0 && PyIter_Check(owner) &&
+                     !PyGen_CheckExact(owner) && !is_python_class(Py_TYPE(owner));
+  Ref value = c.attributes.load_attr(owner, attribute, steps ? nullptr : &unbound);
   c.exits.note_allocation_site(value.get());
   if (unbound) {
     Ref self = f.pop();
