@@ -42,7 +42,7 @@ std::vector<size_t> completions(const Graph& forward, const Backward& backward, 
   std::vector<size_t> complete;
   for (const Backward::Leaf& leaf : backward.leaves) {
     size_t& at = complete.emplace_back(last[aliases.group(graph.outputs[leaf.gradient])]);
-    for (size_t i = 0; i < backward.saved.size(); ++i) {
+    for (size_t i = 0; i < backward.saved.size() && !leaf.root; ++i) {
       const bool same = of_forward.group(backward.saved[i]) == of_forward.group(leaf.input);
       if (same) at = std::max(at, last[aliases.group(graph.inputs[i])]);
     }

@@ -7,6 +7,8 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <numeric>
 #include <set>
 #include <unordered_map>
@@ -17,6 +19,7 @@
 #include "autograd/kept_gradients.h"
 #include "autograd/nodes.h"
 #include "autograd/regions.h"
+#include "autograd/stopped_nodes.h"
 #include "fake/class_dispatch.h"
 #include "fake/sparse_gradients.h"
 #include "graph/aliases.h"
@@ -57,24 +60,40 @@ void check(Node& node, const std::set<const Node*>& ends, const std::set<const c
 
 /// What the gradient of one root passes on its way.
 struct Way {
-  std::set<EdgeKey> ends;
+  std::set<EdgeKey> ends;   // leaves, and roots at which it stops
+  std::set<EdgeKey> roots;  // others that it passes
   std::unordered_set<const Node*> nodes;
   std::unordered_set<const Node*> takes_none;
   std::unordered_set<const Node*> hooked;
 };
 
-/// Looks at each node on the way.
-Way way_from(const Edge& root, const std::set<EdgeKey>& ends, const std::set<const Node*>& end_nodes,
-             const std::set<const c10::TensorImpl*>& kept, const WhyNot& why_not) {
+/// Where ways go.
+struct Map {
+  std::set<EdgeKey> ends;
+  std::set<const Node*> end_nodes;
+  std::set<EdgeKey> roots;
+  std::set<const c10::TensorImpl*> kept;
+  const WhyNot& why_not;
+};
+
+/// Looks at each node on the way, which does not go on behind `stops`, other roots.
+Way way_from(const Edge& root, const Map& map, const std::set<EdgeKey>& stops) {
   Way way;
   std::vector<Edge> open = {root};
   while (!open.empty()) {
     const Edge edge = std::move(open.back());
     open.pop_back();
     if (!edge.is_valid()) continue;
-    if (ends.contains(key_of(edge))) way.ends.insert(key_of(edge));
-    if (end_nodes.contains(edge.function.get()) || !way.nodes.insert(edge.function.get()).second) continue;
-    check(*edge.function, end_nodes, kept, why_not);
+    const EdgeKey key = key_of(edge);
+    const bool other = key != key_of(root);
+    if (map.ends.contains(key)) way.ends.insert(key);
+    if (other && map.roots.contains(key)) way.roots.insert(key);
+    if (other && stops.contains(key)) {
+      way.ends.insert(key);
+      continue;
+    }
+    if (map.end_nodes.contains(edge.function.get()) || !way.nodes.insert(edge.function.get()).second) continue;
+    check(*edge.function, map.end_nodes, map.kept, map.why_not);
     if (takes_none(*edge.function)) way.takes_none.insert(edge.function.get());
     if (!edge.function->tensor_pre_hooks().empty()) way.hooked.insert(edge.function.get());
     for (const Edge& next : edge.function->next_edges()) open.push_back(next);
@@ -117,6 +136,70 @@ Sets related(const std::vector<Way>& ways) {
   std::ranges::sort(sets);
   return sets;
 }
+
+/// Each set's ways stop at roots of others, which in turn don't lead back to it.
+bool has_order(const Sets& sets, const std::vector<Way>& ways, const std::vector<Edge>& roots) {
+  std::map<EdgeKey, size_t> set_of;
+  for (size_t i = 0; i < sets.size(); ++i) {
+    for (const size_t root : sets[i]) set_of.emplace(key_of(roots[root]), i);
+  }
+  std::vector<int> state(sets.size(), 0);  // 1: being looked at, 2: in order
+  const std::function<bool(size_t)> visit = [&](size_t i) {
+    if (state[i] != 0) return state[i] == 2;
+    state[i] = 1;
+    for (const size_t root : sets[i]) {
+      for (const EdgeKey& end : ways[root].ends) {
+        const auto found = set_of.find(end);
+        if (found != set_of.end() && end != key_of(roots[root]) && !visit(found->second)) return false;
+      }
+    }
+    state[i] = 2;
+    return true;
+  };
+  for (size_t i = 0; i < sets.size(); ++i) {
+    if (!visit(i)) return false;
+  }
+  return true;
+}
+
+/// Ways that end at inner roots: results of which others consist, with nothing but them in between. Where the others'
+/// ways pass nodes of theirs in other places too, they go on as before.
+struct Ways {
+  std::vector<Way> ways;
+  Sets sets;
+  std::set<EdgeKey> stops;
+  std::vector<Way> through;  // where none stops
+
+  Ways(const std::vector<Edge>& roots, const Map& map) {
+    through = from(roots, map);
+    for (const Way& way : through) stops.insert(way.roots.begin(), way.roots.end());
+    for (size_t before = 0; !stops.empty() && before != stops.size();) {
+      before = stops.size();
+      ways = from(roots, map);
+      for (size_t inner = 0; inner < roots.size(); ++inner) {
+        const EdgeKey key = key_of(roots[inner]);
+        const auto meets = [&](const Way& way) {
+          return way.ends.contains(key) &&
+                 std::ranges::any_of(way.nodes, [&](const Node* node) { return through[inner].nodes.contains(node); });
+        };
+        if (stops.contains(key) && std::ranges::any_of(ways, meets)) stops.erase(key);
+      }
+    }
+    sets = related(ways);
+    if (stops.empty() || !has_order(sets, ways, roots)) {
+      stops.clear();
+      ways = through;
+      sets = related(ways);
+    }
+  }
+
+ private:
+  std::vector<Way> from(const std::vector<Edge>& roots, const Map& map) const {
+    std::vector<Way> found;
+    for (const Edge& root : roots) found.push_back(way_from(root, map, stops));
+    return found;
+  }
+};
 
 /// Nodes of that kind that two of the roots lead to. Backwards that are given None where there is no gradient, and
 /// hooks: they are one call, or two.
@@ -161,7 +244,17 @@ Sets JointTrace::sharing(const Group& group) const {
   return sets;
 }
 
-JointTrace::Group JointTrace::trace_group(std::vector<size_t> roots, const torch::autograd::edge_list& leaves) {
+/// `own`: roots that are traced here, or with these.
+JointTrace::Group JointTrace::trace_group(std::vector<size_t> roots, const std::vector<size_t>& own,
+                                          const torch::autograd::edge_list& ends) {
+  StoppedNodes stopped;
+  torch::autograd::edge_list leaves;
+  for (size_t leaf = 0; leaf < leaves_.size(); ++leaf) {
+    const std::optional<size_t> root = leaves_[leaf].root;
+    if (root && std::ranges::count(own, *root)) continue;
+    leaves.push_back(ends[leaf]);
+    if (root) stopped.add(*ends[leaf].function);
+  }
   Group group{.roots = std::move(roots), .begin = graph_->aten_nodes.size()};
   torch::autograd::variable_list tangents;
   torch::autograd::edge_list edges;
@@ -178,7 +271,9 @@ JointTrace::Group JointTrace::trace_group(std::vector<size_t> roots, const torch
   for (at::Tensor& gradient : gradients) {
     if (gradient.defined() && fake::is_jagged(gradient)) gradient = at::_nested_get_values(gradient);
   }
-  for (const at::Tensor& gradient : gradients) {
+  auto next = gradients.begin();
+  for (const Leaf& leaf : leaves_) {
+    const at::Tensor gradient = leaf.root && std::ranges::count(own, *leaf.root) ? at::Tensor() : *next++;
     group.gradients.push_back(gradient.defined() ? session_->value_of(gradient) : graph::kNoValue);
     if (gradient.defined() && group.gradients.back() == graph::kNoValue) {
       throw Refused{"the gradient of an input is of a class of tensors"};
@@ -208,7 +303,9 @@ bool JointTrace::adds_sparse() const {
 void for_each_input(const Joint& joint, const std::function<void(graph::ValueId)>& visit) {
   for (const Backward& backward : joint.backwards) {
     for (const graph::ValueId id : backward.saved) visit(id);
-    for (const Backward::Leaf& leaf : backward.leaves) visit(leaf.input);
+    for (const Backward::Leaf& leaf : backward.leaves) {
+      if (!leaf.root) visit(leaf.input);
+    }
   }
   if (!joint.whole) return;
   const graph::Graph& whole = joint.whole->graph;
@@ -222,8 +319,8 @@ void for_each_input(const Joint& joint, const std::function<void(graph::ValueId)
 
 std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& graph, Results results,
                                           const std::vector<graph::ValueId>& leaves,
-                                          const torch::autograd::edge_list& leaf_edges, const WhyNot& why_not,
-                                          std::string* refusal) {
+                                          const torch::autograd::edge_list& leaf_edges, bool whole,
+                                          const WhyNot& why_not, std::string* refusal) {
   JointTrace trace(session, graph, std::move(results));
   const auto refuse = [&](std::string why) {
     if (const auto refused = session.take_refusal()) why = refused->op + ": " + refused->message;
@@ -232,35 +329,52 @@ std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& 
     return std::nullopt;
   };
   try {
-    std::set<EdgeKey> ends;
-    std::set<const Node*> end_nodes;
+    Map map{.why_not = why_not};
     for (const Edge& edge : leaf_edges) {
-      ends.insert(key_of(edge));
-      end_nodes.insert(edge.function.get());
+      map.ends.insert(key_of(edge));
+      map.end_nodes.insert(edge.function.get());
     }
-    trace.leaves_ = leaves;
-    std::set<const c10::TensorImpl*> kept;
-    for (const auto& computed : trace.results_.computed) kept.insert(computed.fake.unsafeGetTensorImpl());
-    std::vector<Way> ways;
+    for (const auto& computed : trace.results_.computed) map.kept.insert(computed.fake.unsafeGetTensorImpl());
+    torch::autograd::edge_list roots, ends = leaf_edges;
     for (size_t i = 0; i < trace.results_.roots(); ++i) {
       const at::Tensor& root = trace.results_.fake_of_root(i);
       if (!root.requires_grad()) continue;
-      ways.push_back(way_from(torch::autograd::impl::gradient_edge(root), ends, end_nodes, kept, why_not));
-      trace.results_.with_none |= !ways.back().takes_none.empty();
+      roots.push_back(torch::autograd::impl::gradient_edge(root));
+      trace.roots_.push_back(i);
+      // What is handed out as another tensor has hooks of its own, and those of the segment are in the graph.
+      const bool handed_out =
+          i < trace.results_.computed.size() && !trace.results_.computed[i].is_base && !fake::is_jagged(root);
+      if (!whole && handed_out && roots.back().function->tensor_pre_hooks().empty())
+        map.roots.insert(key_of(roots.back()));
+    }
+    const Ways found(roots, map);
+    const std::vector<Way>& ways = found.ways;
+    for (const graph::ValueId leaf : leaves) trace.leaves_.push_back({leaf, {}});
+    for (size_t i = 0; i < roots.size(); ++i) {
+      if (!found.stops.contains(key_of(roots[i]))) {
+        for (size_t outer = 0; outer < roots.size(); ++outer) {
+          if (found.through[outer].roots.contains(key_of(roots[i]))) trace.inside_.emplace(i, outer);
+        }
+        continue;
+      }
+      trace.leaves_.push_back({graph::kNoValue, i});
+      ends.push_back(roots[i]);
+    }
+    for (const Way& way : ways) {
+      trace.results_.with_none |= !way.takes_none.empty();
       if (trace.results_.with_none && trace.results_.of_classes) {
         return refuse("a custom autograd.Function takes None for gradients (set_materialize_grads)");
       }
-      trace.roots_.push_back(i);
       std::vector<bool>& reaches = trace.reaches_.emplace_back();
-      for (const Edge& leaf : leaf_edges) reaches.push_back(ways.back().ends.contains(key_of(leaf)));
+      for (const Edge& end : ends) reaches.push_back(way.ends.contains(key_of(end)));
     }
     if (leaf_edges.empty()) return refuse("no input requires gradients, though a result does");
     const size_t data_sizes = graph.symbols_of(graph::ValueKind::Result).size();
-    for (std::vector<size_t>& set : related(ways)) {
+    for (const std::vector<size_t>& set : found.sets) {
       const fake::Session::Mark before = session.mark();
       const std::vector<const Node*> shared = shared_nodes(ways, set, &Way::takes_none);
       const bool shares_hooks = !shared_nodes(ways, set, &Way::hooked).empty();
-      Group group = trace.trace_group(std::move(set), leaf_edges);
+      Group group = trace.trace_group(set, set, ends);
       const Sets parts = trace.sharing(group);
       // Eager can't call one that has saved tensors a second time.
       if (parts.size() == 1 ||
@@ -275,7 +389,7 @@ std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& 
       }
       if (shares_hooks) throw Refused{"a hook on a gradient that comes from several results"};
       session.rollback(before);
-      for (const auto& part : parts) trace.groups_.push_back(trace.trace_group(part, leaf_edges));
+      for (const auto& part : parts) trace.groups_.push_back(trace.trace_group(part, set, ends));
     }
     if (graph.symbols_of(graph::ValueKind::Result).size() != data_sizes) {
       return refuse("its backward has sizes or numbers that depend on data");
@@ -333,7 +447,7 @@ WholeJoint JointTrace::take_whole(const PartitionWay& way) const {
   }
   for (size_t leaf = 0; leaf < leaves_.size(); ++leaf) {
     graph::ValueId gradient = graph::kNoValue;
-    Backward::Leaf made{.input = leaves_[leaf]};
+    Backward::Leaf made{.input = leaves_[leaf].input};
     for (const Group& group : groups_) {
       for (const size_t root : group.roots) made.reached_from.push_back(reaches_[root][leaf]);
       const graph::ValueId part = group.gradients[leaf];
@@ -348,20 +462,45 @@ WholeJoint JointTrace::take_whole(const PartitionWay& way) const {
   return whole;
 }
 
+/// A group to whose roots others lead stands in front of these.
+std::vector<const JointTrace::Group*> JointTrace::inner_first() const {
+  std::vector<const Group*> order;
+  const auto is_placed = [&](size_t root) {
+    return std::ranges::any_of(order, [&](const Group* group) { return std::ranges::count(group->roots, root) > 0; });
+  };
+  while (order.size() < groups_.size()) {
+    for (const Group& group : groups_) {
+      bool ready = !std::ranges::count(order, &group);
+      for (size_t leaf = 0; leaf < leaves_.size() && ready; ++leaf) {
+        ready = !leaves_[leaf].root || group.gradients[leaf] == graph::kNoValue || is_placed(*leaves_[leaf].root);
+      }
+      if (ready) order.push_back(&group);
+    }
+  }
+  return order;
+}
+
 Joint JointTrace::take(const PartitionWay& way) {
   Joint joint;
   if (way.whole) joint.whole = std::make_shared<const WholeJoint>(take_whole(way));
-  for (const Group& group : groups_) {
+  for (const Group* const each : inner_first()) {
     if (way.whole) break;
+    const Group& group = *each;
     Backward& backward = joint.backwards.emplace_back();
     std::vector<graph::ValueId> gradients;
     for (size_t leaf = 0; leaf < leaves_.size(); ++leaf) {
       if (group.gradients[leaf] == graph::kNoValue) continue;
       gradients.push_back(group.gradients[leaf]);
-      backward.leaves.push_back({.input = leaves_[leaf]});
+      const std::optional<size_t> root = leaves_[leaf].root;
+      backward.leaves.push_back({.input = leaves_[leaf].input, .root = root ? std::optional(roots_[*root]) : root});
       for (const size_t root : group.roots) backward.leaves.back().reached_from.push_back(reaches_[root][leaf]);
     }
     for (const size_t root : group.roots) backward.roots.push_back(roots_[root]);
+    for (size_t i = 0; i < group.roots.size(); ++i) {
+      for (size_t k = 0; k < group.roots.size(); ++k) {
+        if (inside_.contains({group.roots[i], group.roots[k]})) backward.inside.emplace_back(i, k);
+      }
+    }
     split(*graph_, {forward_.aten_nodes, group.begin, group.end}, group.tangents, gradients, way, backward);
   }
   session_->rollback(forward_);

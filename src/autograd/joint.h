@@ -41,10 +41,16 @@ struct Backward {
   int64_t recomputed = 0;
   /// Roots of the results, by number, that have a gradient.
   std::vector<size_t> roots;
-  /// An input that some root leads to.
+  /// Of which another consists, and that one, by position in `roots`: what the other adds to the gradient of the first
+  /// is known inside alone.
+  std::vector<std::pair<size_t, size_t>> inside;
+  /// An input that some root leads to, or another root.
   struct Leaf {
-    /// The forward graph's.
-    graph::ValueId input;
+    /// The forward graph's; none: it is a root.
+    graph::ValueId input = graph::kNoValue;
+    /// A result, by number of root, of which what the roots compute consists: its own backward goes on from there, so
+    /// that hooks on it see its whole gradient, as in eager.
+    std::optional<size_t> root = {};
     /// Position in `graph.outputs`.
     int32_t gradient = -1;
     /// The part that gives it.
@@ -76,7 +82,8 @@ struct WholeJoint {
 /// A graph with gradients.
 struct Joint {
   Results results;
-  /// None where the whole is asked for (`PartitionWay::whole`).
+  /// Those of roots that others lead to stand in front of theirs. None where the whole is asked for
+  /// (`PartitionWay::whole`).
   std::vector<Backward> backwards;
   std::shared_ptr<const WholeJoint> whole;
 };
@@ -91,12 +98,12 @@ using WhyNot = std::function<std::string(PyObject* context)>;
 /// they ask about become guards as those of the forward do.
 class JointTrace {
  public:
-  /// Runs the engine. `leaves`: inputs, whose gradients end at `leaf_edges`. Nothing: it could not be recorded, with
-  /// the graph as it was and why in `*refusal`. Needs the GIL.
+  /// Runs the engine. `leaves`: inputs, whose gradients end at `leaf_edges`. `whole`: as one backward. Nothing: it
+  /// could not be recorded, with the graph as it was and why in `*refusal`. Needs the GIL.
   static std::optional<JointTrace> run(fake::Session& session, graph::Graph& graph, Results results,
                                        const std::vector<graph::ValueId>& leaves,
-                                       const std::vector<torch::autograd::Edge>& leaf_edges, const WhyNot& why_not,
-                                       std::string* refusal);
+                                       const std::vector<torch::autograd::Edge>& leaf_edges, bool whole,
+                                       const WhyNot& why_not, std::string* refusal);
 
   /// Takes the backwards out of the graph again, which then is the forward alone: one for each set of roots that eager,
   /// too, must differentiate at once. Call it when all sizes are final.
@@ -117,17 +124,24 @@ class JointTrace {
       : session_(&session), graph_(&graph), forward_(session.mark()), results_(std::move(results)) {}
 
   const at::Tensor& fake_of_root(size_t root) const { return results_.fake_of_root(roots_[root]); }
-  Group trace_group(std::vector<size_t> roots, const std::vector<torch::autograd::Edge>& leaves);
+  Group trace_group(std::vector<size_t> roots, const std::vector<size_t>& own,
+                    const std::vector<torch::autograd::Edge>& ends);
   std::vector<std::vector<size_t>> sharing(const Group& group) const;
   bool adds_sparse() const;
   WholeJoint take_whole(const PartitionWay& way) const;
+  std::vector<const Group*> inner_first() const;
 
   fake::Session* session_;
   graph::Graph* graph_;
   fake::Session::Mark forward_;
   Results results_;
-  std::vector<size_t> roots_;               // numbers in results_
-  std::vector<graph::ValueId> leaves_;      // inputs
+  std::vector<size_t> roots_;                   // numbers in results_
+  std::set<std::pair<size_t, size_t>> inside_;  // as in Backward, positions in roots_
+  struct Leaf {
+    graph::ValueId input;
+    std::optional<size_t> root;  // position in roots_
+  };
+  std::vector<Leaf> leaves_;
   std::vector<std::vector<bool>> reaches_;  // by root and leaf
   std::vector<Group> groups_;
 };

@@ -2,7 +2,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/SavedTensorHooks.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/ops/alias.h>
 #include <ATen/ops/empty_strided.h>
@@ -16,10 +15,13 @@
 #include <algorithm>
 
 #include "autograd/compiled_node.h"
+#include "autograd/stopped_nodes.h"
 #include "fake/autograd_node.h"
 #include "graph/aliases.h"
+#include "runtime/autocast_scope.h"
 #include "runtime/gradient_chain.h"
 #include "runtime/jagged_results.h"
+#include "runtime/partial_gradients.h"
 #include "runtime/plan/saved_state.h"
 #include "runtime/plan/torch_errors.h"
 #include "runtime/result_views.h"
@@ -46,13 +48,12 @@ constexpr size_t kMostParts = 4;
 struct BackwardProgram {
   autograd::Backward ties;
   std::unique_ptr<TensorComputation> computation;
-  /// Where the forward's inputs and results hold what is saved.
-  struct Saved {
+  /// Among the forward's inputs, or its results.
+  struct Place {
     bool input;
     size_t index;
   };
-  std::vector<Saved> saved;
-  std::vector<size_t> leaves;               // positions among the inputs
+  std::vector<Place> saved, leaves;
   std::vector<graph::TensorMeta> tangents;  // by root
   graph::SymbolReader symbols;              // of its geometry
   GradientParts parts;
@@ -108,31 +109,6 @@ struct BackwardProgram {
   mutable std::vector<std::shared_ptr<const Part>> parts_;
 };
 
-/// Autocast on the CPU, which the engine's thread does not have as the forward had it.
-struct Autocast {
-  bool enabled = at::autocast::is_autocast_enabled(at::kCPU), cached = at::autocast::is_autocast_cache_enabled();
-  at::ScalarType dtype = at::autocast::get_autocast_dtype(at::kCPU);
-
-  void apply() const {
-    at::autocast::set_autocast_enabled(at::kCPU, enabled);
-    at::autocast::set_autocast_dtype(at::kCPU, dtype);
-    at::autocast::set_autocast_cache_enabled(cached);
-  }
-};
-
-class AutocastScope {
- public:
-  explicit AutocastScope(const Autocast& of_forward) {
-    of_forward.apply();
-    at::autocast::set_autocast_cache_enabled(false);  // which is emptied where `with torch.autocast` ends
-  }
-  ~AutocastScope() { before_.apply(); }
-  AutocastScope(const AutocastScope&) = delete;
-
- private:
-  const Autocast before_;
-};
-
 /// What all runs of one joint computation share.
 struct Program {
   Program(const graph::Graph& graph, const autograd::Results& results) : results(results), views(graph, results) {}
@@ -172,7 +148,7 @@ class GradientNode final : public autograd::CompiledNode {
     const size_t checked = backward_.saved.size() - backward_.ties.reread;
     saved_.reserve(checked);
     for (size_t i = 0; i < checked; ++i) {
-      const BackwardProgram::Saved& saved = backward_.saved[i];
+      const BackwardProgram::Place& saved = backward_.saved[i];
       const bool output = saved.input ? std::ranges::count(program_->written_roots, saved.index) > 0
                                       : saved.index < program_->results.computed.size();
       saved_.emplace_back(saved.input ? *inputs[saved.index] : results[saved.index], /*is_output=*/output);
@@ -211,6 +187,7 @@ class GradientNode final : public autograd::CompiledNode {
  protected:
   variable_list apply(variable_list&& tangents) override {
     const std::vector<bool> defined = defined_of(tangents);
+    refuse_hooks(*this, backward_.ties, defined);
     const bool none = program_->results.with_none && std::ranges::count(defined, false) > 0;
     if (at::GradMode::is_enabled() || none) return handed_on(replayed(std::move(tangents), at::GradMode::is_enabled()));
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -321,10 +298,18 @@ class GradientNode final : public autograd::CompiledNode {
     }
     // Inputs may have been computed from each other: what is differentiated for are their aliases, which have not.
     variable_list inputs = inputs_, leaves, all, roots, given;
-    for (const size_t leaf : backward_.leaves) leaves.push_back(inputs[leaf] = inputs_[leaf].alias());
+    for (const BackwardProgram::Place& leaf : backward_.leaves) {
+      leaves.push_back(leaf.input ? inputs[leaf.index] = inputs_[leaf.index].alias() : at::Tensor());
+    }
     {
       const AutocastScope scope(autocast_);
       with_python([&] { all = replay(inputs); });
+    }
+    autograd::StoppedNodes stopped;
+    for (size_t i = 0; i < leaves.size(); ++i) {
+      if (backward_.leaves[i].input) continue;
+      leaves[i] = all[backward_.leaves[i].index];
+      stopped.add(*leaves[i].grad_fn());
     }
     for (size_t i = 0; i < tangents.size(); ++i) {
       if (!tangents[i].defined()) continue;
@@ -399,7 +384,9 @@ class JointComputation final : public Computation {
     std::vector<torch::autograd::edge_list> edges;  // from before inputs are written
     for (const BackwardProgram& backward : program.backwards) {
       torch::autograd::edge_list& of_one = edges.emplace_back();
-      for (const size_t leaf : backward.leaves) of_one.push_back(edge_of_input(held[leaf]));
+      for (const BackwardProgram::Place& leaf : backward.leaves) {
+        of_one.push_back(leaf.input ? edge_of_input(held[leaf.index]) : torch::autograd::Edge());
+      }
     }
     std::vector<at::Tensor> states, originals, results(program.forward->output_count());
     const bool ok = with_torch_errors([&] {
@@ -414,6 +401,10 @@ class JointComputation final : public Computation {
     if (!ok) throw PythonError{};
     for (size_t i = 0; i < program.backwards.size(); ++i) {
       const BackwardProgram& backward = program.backwards[i];
+      for (size_t leaf = 0; leaf < backward.leaves.size(); ++leaf) {  // roots have their nodes already
+        const BackwardProgram::Place& place = backward.leaves[leaf];
+        if (!place.input) edges[i][leaf] = torch::autograd::impl::gradient_edge(results[place.index]);
+      }
       auto node = make_autograd_node<GradientNode>(program_, backward,
                                                    GradientChain(program_, backward.parts, std::move(edges[i])));
       for (const size_t root : backward.ties.roots) {
@@ -565,7 +556,9 @@ std::unique_ptr<Computation> make_joint_computation(const graph::Graph& graph, a
       const bool input = graph.values[id].kind == graph::ValueKind::Input;
       made.saved.push_back({input, position(input ? graph.inputs : whole.outputs, id)});
     }
-    for (const auto& leaf : ties.leaves) made.leaves.push_back(position(graph.inputs, leaf.input));
+    for (const autograd::Backward::Leaf& leaf : ties.leaves) {
+      made.leaves.push_back({!leaf.root, leaf.root ? *leaf.root : position(graph.inputs, leaf.input)});
+    }
     for (size_t root = 0; root < ties.roots.size(); ++root) {
       made.tangents.push_back(ties.graph.values[ties.graph.inputs[ties.saved.size() + root]].meta);
     }

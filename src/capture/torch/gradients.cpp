@@ -135,7 +135,8 @@ std::optional<autograd::JointTrace> Gradients::run_backward(std::string* no_join
   };
   std::optional<autograd::JointTrace> joint;
   const auto run = [&] {
-    joint = autograd::JointTrace::run(*c.session, c.graph, *std::move(results), leaves, leaf_edges, why_not, no_joint);
+    joint = autograd::JointTrace::run(*c.session, c.graph, *std::move(results), leaves, leaf_edges,
+                                      c.options.partition.whole, why_not, no_joint);
   };
   const auto is_about_hooks = [&] { return !joint && no_joint->starts_with("a hook on a gradient"); };
   if (rehearsed_.empty() && classes_.empty() && hooks.empty()) {  // else code of the program runs as well
