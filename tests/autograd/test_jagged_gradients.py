@@ -149,6 +149,7 @@ GIVEN: dict[str, Callable[[torch.Tensor], Any]] = {
     "both": lambda x: (x * 2, x.softmax(-1).to_padded_tensor(0.0)),
     "itself": lambda x: (x, x * 3),
     "half without": lambda x: x.detach().exp() * LAYER(x),
+    "inside": lambda x: x * x._values.sum() + x.values().mean(),
     "twice": lambda x: [x + LAYER(x) for _ in range(2)][1] * x,
 }
 
@@ -161,6 +162,19 @@ def test_of_a_jagged_argument(name: str, leaf: bool, backend: str) -> None:
     for call in range(len(LENGTHS)):
         assert_same(train(compiled, jagged_given(call, leaf)), train(GIVEN[name], jagged_given(call, leaf)))
     assert magneto.stats()["recompiles"] <= 1
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", ["values", "jagged", "layers", "inside"])
+def test_of_a_view_of_plain_values(name: str, backend: str) -> None:
+    program = GIVEN[name]
+    compiled = magneto.compile(program, backend=backend, fullgraph=True)
+
+    def through(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda v, o: function(jagged_of(v, o).unflatten(-1, [2, 4]).flatten(-2))
+
+    for call in range(len(LENGTHS)):
+        assert_same(train(through(compiled), *parts_given(call)), train(through(program), *parts_given(call)))
 
 
 def test_segments_hand_them_on() -> None:
