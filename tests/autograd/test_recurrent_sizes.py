@@ -124,11 +124,11 @@ def test_one_program(name: str, backend: str) -> None:
 
 @pytest.mark.parametrize("backend", ["aot_eager", "magneto"])
 @pytest.mark.parametrize("name", NARROW)
-def test_one_program_of_narrow_floats(name: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@torch.backends.mkldnn.flags(enabled=False)
+def test_one_program_of_narrow_floats(name: str, backend: str) -> None:
     """Each result is in the mean at most twice as far from float64's as eager's. Without oneDNN, whose LSTM has these
     floats on some machines only."""
     torch.manual_seed(3)
-    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
     net = NARROW[name]()
     dtype = next(net.parameters()).dtype
     plain, exact = copy.deepcopy(net), copy.deepcopy(net).double()
