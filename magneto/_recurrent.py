@@ -169,7 +169,9 @@ def pack_padded(input: Tensor, lengths: Tensor, batch_first: bool) -> Any:
 
 
 def pad_sequences(sequences: Sequence[Tensor], batch_first: bool, padding_value: float, padding_side: str) -> Any:
-    """torch._C._nn.pad_sequence, which asks which one is the longest, and writes to views."""
+    """torch._C._nn.pad_sequence, which asks which one is the longest, and writes to views. None: call that."""
+    if padding_side not in ("left", "right"):
+        return None
     first, batch = sequences[0], len(sequences)
     lengths = [sequence.shape[0] for sequence in sequences]
     steps = _C.largest(lengths)

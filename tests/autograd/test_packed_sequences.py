@@ -226,3 +226,9 @@ def test_too_short_a_total() -> None:
     for call in (compiled, program):
         with pytest.raises(ValueError, match="Expected total_length to be at least"):
             call(*args, 3)
+
+
+def test_a_side_that_there_is_not() -> None:
+    compiled = magneto.compile(lambda *rows: nn.utils.rnn.pad_sequence(rows, padding_side="middle"))  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="one of left or right"):
+        compiled(torch.ones(3, 4), torch.ones(5, 4))

@@ -257,7 +257,8 @@ Ref handle_pad_sequence(Capture& capture, const CallArgs& args) {
   if (args.values.size() == 4 && args.positional() == 4 && PyTuple_CheckExact(args.values[0]) && !is_transforming()) {
     const std::span<PyObject*> sequences(PySequence_Fast_ITEMS(args.values[0]), PyTuple_GET_SIZE(args.values[0]));
     if (!sequences.empty() && std::ranges::all_of(sequences, is_usual)) {
-      return capture.calls.call_polyfill("_recurrent.pad_sequences", args);
+      Ref result = capture.calls.call_polyfill("_recurrent.pad_sequences", args);
+      if (result.get() != Py_None) return result;
     }
   }
   return capture.torch.call_torch(function.get(), args);
