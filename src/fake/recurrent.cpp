@@ -115,8 +115,10 @@ std::array<at::Tensor, 3> Lstm::run() const {
 }  // namespace
 
 bool onednn_takes(c10::ScalarType dtype) {
-  static const bool takes_narrow =
-      c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_is_mkldnn_bf16_supported", "").typed<bool()>().call();
+  static const bool takes_narrow = [] {
+    const auto op = c10::Dispatcher::singleton().findSchema({"mkldnn::_is_mkldnn_bf16_supported", ""});
+    return op && op->typed<bool()>().call();
+  }();
   return at::globalContext().userEnabledMkldnn() && (dtype == c10::kFloat || (dtype == c10::kBFloat16 && takes_narrow));
 }
 
