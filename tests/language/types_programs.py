@@ -673,6 +673,14 @@ def namedtuple_kept_and_given(module, x):
     return y.relu + y.tanh, y is module.last
 
 
+BY_WRAPPER = {torch.Tensor.grad.__get__: 2, torch.Tensor.requires_grad.__get__: 3}
+
+
+@programs()
+def dict_of_method_wrappers(x):
+    return x * BY_WRAPPER[torch.Tensor.grad.__get__] + BY_WRAPPER.get(torch.Tensor.shape.__get__, 7)
+
+
 @programs(breaks=True)
 def namedtuple_across_an_exit(x):
     P = collections.namedtuple("P", "u v")

@@ -72,7 +72,7 @@ PyObject* World::pinned(PyObject* object) {
 
 PyObject* World::original_key(PyObject* key) {
   if (is_scalar(key) || is_identity_constant(key)) return key;
-  if (PyTuple_CheckExact(key)) {
+  if (PyTuple_CheckExact(key) || Py_TYPE(key) == method_wrapper_type()) {
     const Source* source = is_outside(key) ? source_of(key) : nullptr;
     const bool known = !is_outside(key) || (source && source->kind == SourceKind::Const);
     return known && is_constant_key(key) ? key : nullptr;
@@ -92,6 +92,16 @@ PyObject* World::original_key(PyObject* key) {
   guard_classes(c, key, Question::Hash, 0);
   const Source* source = source_of(key);
   if (source && source->kind != SourceKind::Const) c.guards.identity(source, key);
+  return key;
+}
+
+/// Of wrappers that are made at each read, the dict's own: guards tell keys by identity.
+static PyObject* own_key(PyObject* dict, PyObject* key) {
+  if (Py_TYPE(key) != method_wrapper_type()) return key;
+  PyObject* own;
+  for (Py_ssize_t position = 0; PyDict_Next(dict, &position, &own, nullptr);) {
+    if (Py_TYPE(own) == Py_TYPE(key) && PyObject_RichCompareBool(own, key, Py_EQ) == 1) return own;
+  }
   return key;
 }
 
@@ -115,6 +125,7 @@ Ref Overlays::dict_lookup(PyObject* dict, PyObject* key) {
     c.side_exit(BreakReason::OpaqueObject,
                 source->name() + " is looked up with a key of type " + Py_TYPE(key)->tp_name);
   }
+  original = own_key(dict, original);
   PyObject* value = PyDict_GetItemWithError(dict, original);
   if (!value && PyErr_Occurred()) throw PythonError{};
   if (!value && !c.world.is_outside(key) && is_identity_key(key)) return {};  // made here: it can't get there, either

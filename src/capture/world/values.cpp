@@ -111,8 +111,14 @@ bool is_scalar(PyObject* object) {
          object == Py_NotImplemented;
 }
 
+/// `torch.Tensor.grad.__get__`: hashes and compares as what it is bound to.
+static bool is_wrapper_of_constant(PyObject* object) {
+  if (Py_TYPE(object) != method_wrapper_type()) return false;
+  return is_identity_constant(Ref::steal(PyObject_GetAttrString(object, "__self__")).get());
+}
+
 bool is_constant_key(PyObject* key) {
-  if (!PyTuple_CheckExact(key)) return is_scalar(key) || is_identity_constant(key);
+  if (!PyTuple_CheckExact(key)) return is_scalar(key) || is_identity_constant(key) || is_wrapper_of_constant(key);
   return std::ranges::all_of(std::span(&PyTuple_GET_ITEM(key, 0), PyTuple_GET_SIZE(key)), is_constant_key);
 }
 
