@@ -110,6 +110,16 @@ def layers(
     return rows, [torch.stack(column) for column in last]
 
 
+def cells_fit(
+    first: list[Tensor], params: Sequence[Tensor], has_biases: bool, num_layers: int, bidirectional: bool
+) -> tuple[bool, bool]:
+    """Whether hidden states are projected, and whether all cells have their weights and states."""
+    projected = len(first) == 2 and first[0].shape[-1] != first[1].shape[-1]
+    cells = num_layers * (2 if bidirectional else 1)
+    fits = len(params) == (2 + 2 * has_biases + projected) * cells
+    return projected, fits and all(state.dim() == 3 and state.shape[0] == cells for state in first)
+
+
 def recurrent(
     name: str,
     by_library: bool,
@@ -129,11 +139,10 @@ def recurrent(
     drops = train and dropout > 0
     if not drops and not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in [input, *first, *params])):
         return None
-    projected = len(first) == 2 and first[0].shape[-1] != first[1].shape[-1]
-    cells = num_layers * (2 if bidirectional else 1)
-    fits = input.dim() == 3 and len(params) == (2 + 2 * has_biases + projected) * cells
+    projected, fits = cells_fit(first, params, has_biases, num_layers, bidirectional)
+    fits = fits and input.dim() == 3
     batch = input.shape[0 if batch_first else 1] if fits else 0
-    fits = fits and all(state.dim() == 3 and state.shape[:2] == (cells, batch) for state in first)
+    fits = fits and all(state.shape[1] == batch for state in first)
     if (by_library and not projected) or not fits or input.shape[0] < 1 or input.shape[1] < 1:
         return None
 
@@ -255,10 +264,8 @@ def packed_recurrent(
 ) -> Any:
     """The output, packed, and the states at the end. None: PyTorch's own operator is to be called."""
     first = list(hx) if name == "lstm" else [hx]
-    projected = len(first) == 2 and first[0].shape[-1] != first[1].shape[-1]
-    cells = num_layers * (2 if bidirectional else 1)
-    fits = data.dim() == 2 and batch_sizes.dim() == 1 and len(params) == (2 + 2 * has_biases + projected) * cells
-    fits = fits and all(state.dim() == 3 and state.shape[0] == cells for state in first)
+    projected, fits = cells_fit(first, params, has_biases, num_layers, bidirectional)
+    fits = fits and data.dim() == 2 and batch_sizes.dim() == 1
     if not fits or batch_sizes.dtype != torch.int64 or data.shape[0] < 1 or batch_sizes.shape[0] < 1:
         return None
     packing = Packing(data, batch_sizes, first[0].shape[1])

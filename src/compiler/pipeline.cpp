@@ -160,7 +160,7 @@ runtime::Origin origin_of(const graph::Graph& graph, const CompileWay& way) {
 /// Sizes that an operator of the graph says.
 bool has_data_sizes(const graph::Graph& graph) { return !graph.symbols_of(graph::ValueKind::Result).empty(); }
 
-/// A size is one that only the data says; a backward finds it in what is saved.
+/// A size is data-dependent; a backward finds it in what is saved.
 bool depends_on_data(const graph::Graph& graph) {
   return std::ranges::any_of(graph.symbols, [](const graph::SymbolBinding& symbol) { return symbol.symbol < 0; });
 }

@@ -30,7 +30,7 @@ class Errors {
   void add_traceback(const InterpFrame& f);
   /// The current error, raised by the frame's instruction, is no Ctrl-C; throws Interrupted if it is.
   void check_interrupt();
-  /// The current error may be an operator's, of a size that only the data says. Not so that of a `raise` of the
+  /// The current error may be an operator's, of a data-dependent size. Not so that of a `raise` of the
   /// program, here or in a function called: what questions of the data led there are guarded or checked.
   bool may_be_of_data();
   /// Runs the handlers of signals that have arrived, outside of the capture.
