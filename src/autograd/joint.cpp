@@ -300,6 +300,29 @@ bool JointTrace::adds_sparse() const {
   return false;
 }
 
+/// A result with a hook of the run's that autograd would not call as in eager: without all of the gradient, or where
+/// there is none. kNoValue: there is none.
+graph::ValueId JointTrace::hidden_hook() const {
+  const size_t computed = results_.computed.size();
+  for (size_t root = 0; root < roots_.size() && !results_.hooked.empty(); ++root) {
+    const graph::ValueId value = roots_[root] < computed ? results_.computed[roots_[root]].value : graph::kNoValue;
+    if (!results_.hooked.contains(value)) continue;
+    if (results_.computed[roots_[root]].is_base) return value;
+    if (std::ranges::any_of(inside_, [&](const auto& pair) { return pair.first == root; })) return value;
+    for (const Group& group : groups_) {
+      if (group.roots.size() > 1 && std::ranges::count(group.roots, root) > 0) return value;
+      for (size_t leaf = 0; leaf < leaves_.size(); ++leaf) {
+        if (leaves_[leaf].root != root) continue;
+        const auto reaches = [&](size_t outer) { return reaches_[outer][leaf]; };
+        const auto from = std::ranges::count_if(group.roots, reaches);
+        const bool given = group.gradients[leaf] != graph::kNoValue;
+        if (given ? from != std::ssize(group.roots) : from > 0) return value;
+      }
+    }
+  }
+  return graph::kNoValue;
+}
+
 void for_each_input(const Joint& joint, const std::function<void(graph::ValueId)>& visit) {
   for (const Backward& backward : joint.backwards) {
     for (const graph::ValueId id : backward.saved) visit(id);
@@ -320,7 +343,7 @@ void for_each_input(const Joint& joint, const std::function<void(graph::ValueId)
 std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& graph, Results results,
                                           const std::vector<graph::ValueId>& leaves,
                                           const torch::autograd::edge_list& leaf_edges, bool whole,
-                                          const WhyNot& why_not, std::string* refusal) {
+                                          const WhyNot& why_not, std::string* refusal, graph::ValueId* hooked) {
   JointTrace trace(session, graph, std::move(results));
   const auto refuse = [&](std::string why) {
     if (const auto refused = session.take_refusal()) why = refused->op + ": " + refused->message;
@@ -394,6 +417,9 @@ std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& 
     if (graph.symbols_of(graph::ValueKind::Result).size() != data_sizes) {
       return refuse("its backward has sizes or numbers that depend on data");
     }
+    if (*hooked = trace.hidden_hook(); *hooked != graph::kNoValue) {
+      return refuse("a hook on a gradient is given only a part of it");
+    }
     if (trace.adds_sparse()) return refuse("sparse gradients of one weight from several results");
     const std::set<graph::ValueId> changed = graph::changed_in_place(graph);
     for (const Group& group : trace.groups_) {
@@ -462,19 +488,24 @@ WholeJoint JointTrace::take_whole(const PartitionWay& way) const {
   return whole;
 }
 
-/// A group to whose roots others lead stands in front of these.
+/// A group to whose roots others lead stands in front of these; else, one that eager has computed before others: of two
+/// nodes autograd's engine calls the younger first, and so hooks.
 std::vector<const JointTrace::Group*> JointTrace::inner_first() const {
-  std::vector<const Group*> order;
+  std::vector<const Group*> order, by_age;
+  for (const Group& group : groups_) by_age.push_back(&group);
+  std::ranges::stable_sort(by_age, {}, [&](const Group* group) {
+    return torch::autograd::impl::gradient_edge(fake_of_root(group->roots.back())).function->sequence_nr();
+  });
   const auto is_placed = [&](size_t root) {
     return std::ranges::any_of(order, [&](const Group* group) { return std::ranges::count(group->roots, root) > 0; });
   };
   while (order.size() < groups_.size()) {
-    for (const Group& group : groups_) {
-      bool ready = !std::ranges::count(order, &group);
+    for (const Group* group : by_age) {
+      bool ready = !std::ranges::count(order, group);
       for (size_t leaf = 0; leaf < leaves_.size() && ready; ++leaf) {
-        ready = !leaves_[leaf].root || group.gradients[leaf] == graph::kNoValue || is_placed(*leaves_[leaf].root);
+        ready = !leaves_[leaf].root || group->gradients[leaf] == graph::kNoValue || is_placed(*leaves_[leaf].root);
       }
-      if (ready) order.push_back(&group);
+      if (ready) order.push_back(group);
     }
   }
   return order;

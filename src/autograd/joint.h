@@ -99,11 +99,12 @@ using WhyNot = std::function<std::string(PyObject* context)>;
 class JointTrace {
  public:
   /// Runs the engine. `leaves`: inputs, whose gradients end at `leaf_edges`. `whole`: as one backward. Nothing: it
-  /// could not be recorded, with the graph as it was and why in `*refusal`. Needs the GIL.
+  /// could not be recorded, with the graph as it was and why in `*refusal`; where that is a hook which the run would
+  /// register, its result in `*hooked`. Needs the GIL.
   static std::optional<JointTrace> run(fake::Session& session, graph::Graph& graph, Results results,
                                        const std::vector<graph::ValueId>& leaves,
                                        const std::vector<torch::autograd::Edge>& leaf_edges, bool whole,
-                                       const WhyNot& why_not, std::string* refusal);
+                                       const WhyNot& why_not, std::string* refusal, graph::ValueId* hooked);
 
   /// Takes the backwards out of the graph again, which then is the forward alone: one for each set of roots that eager,
   /// too, must differentiate at once. Call it when all sizes are final.
@@ -128,6 +129,7 @@ class JointTrace {
                     const std::vector<torch::autograd::Edge>& ends);
   std::vector<std::vector<size_t>> sharing(const Group& group) const;
   bool adds_sparse() const;
+  graph::ValueId hidden_hook() const;
   WholeJoint take_whole(const PartitionWay& way) const;
   std::vector<const Group*> inner_first() const;
 

@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "graph/graph.h"
@@ -48,6 +49,9 @@ struct Results {
   bool with_hooks = false;
   /// A backward of the program's is given None where a result has no gradient, which zeros would not be.
   bool with_none = false;
+
+  /// Results, whose gradients hooks see that the run registers: each needs a backward of its own.
+  std::set<graph::ValueId> hooked = {};
 
   /// Classes of tensors have said what operators do: the graph's torch calls have other gradients than the program.
   bool of_classes = false;

@@ -423,6 +423,7 @@ Trace Capture::finish(const Ref& value) {
   }
   exits.rebuilder->modes(start_state, end, autocast_nesting() - thread_state_->nesting);
   exits.rebuilder->deferred_calls();
+  exits.rebuilder->gradient_hooks();
   symbols.flush_checks();
   graph::adopt_orphans(graph);
   trace.needs_grad = gradients.needs_grad();

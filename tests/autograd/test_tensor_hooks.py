@@ -14,7 +14,6 @@ from magneto import _test_settings
 
 Tensor = torch.Tensor
 captured = CAPTURED = ProgramTable()
-left = LEFT = ProgramTable()
 LIMITS = torch.tensor([0.5, 2.0])
 SEEN: list[Any] = []
 
@@ -111,29 +110,29 @@ def on_one_of_several(x: Tensor, w: Tensor) -> Tensor:
     return (first * second).sum()
 
 
-@left
+@captured
 def on_a_result(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     y = x @ w
     y.register_hook(lambda g: g * 10)
     return y, y.sum()
 
 
-@left
+@captured
 def of_several_results(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    """A backward over both calls the hook once, one after the other twice: only autograd knows."""
+    """A backward over both calls the hook once, one after the other twice."""
     y = x * 2
     y.register_hook(lambda g: g * g)
     return (y.sin() @ w).sum(), y.cos().sum()
 
 
-@left
+@captured
 def that_records(x: Tensor, w: Tensor) -> Tensor:
     y = x @ w
     y.register_hook(lambda g: SEEN.append(tuple(g.shape)))
     return y.sum()
 
 
-@left
+@captured
 def that_is_removed(x: Tensor, w: Tensor) -> Tensor:
     y = x @ w
     handle = y.register_hook(lambda g: g * 3)
@@ -141,7 +140,7 @@ def that_is_removed(x: Tensor, w: Tensor) -> Tensor:
     return y.sum()
 
 
-@left
+@captured
 def that_closes_over_a_tensor(x: Tensor, w: Tensor) -> Tensor:
     y = x @ w
     limit = y.detach().abs().mean()
@@ -149,27 +148,24 @@ def that_closes_over_a_tensor(x: Tensor, w: Tensor) -> Tensor:
     return y.sum()
 
 
-@left
+@captured
 def that_reads_data(x: Tensor, w: Tensor) -> Tensor:
     y = x @ w
     y.register_hook(lambda g: g * 2 if g.sum().item() > 0 else g)
     return y.sum()
 
 
-@left
+@captured
 def on_an_argument(x: Tensor, w: Tensor) -> Tensor:
     x.register_hook(lambda g: g * 2)
     return (x @ w).sum()
 
 
-@left
+@captured
 def of_another_size(x: Tensor, w: Tensor) -> Tensor:
     y = x @ w
     y.register_hook(lambda g: g.sum())
     return y.sum()
-
-
-PROGRAMS = CAPTURED | LEFT
 
 
 def outcome(program: Program, scale: float) -> Any:
@@ -199,16 +195,10 @@ def test_is_one_graph(name: str, backend: str) -> None:
     assert backend == "eager" or magneto.stats()["no_joint"] == {}
 
 
-@pytest.mark.parametrize("name", LEFT)
-def test_is_an_exit(name: str) -> None:
-    check(LEFT[name])
-    assert magneto.stats()["breaks"] > 0
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", CAPTURED)
 def test_exits_anywhere(name: str) -> None:
     with _test_settings.patch(exit_every=3):
-        check(PROGRAMS[name])
+        check(CAPTURED[name])
 
 
 def test_a_number_that_a_hook_reads_is_guarded() -> None:

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "capture/capture.h"
+#include "capture/torch/gradients.h"
 #include "capture/torch/tensor_map.h"
 #include "runtime/plan/plan.h"
 
@@ -23,6 +24,8 @@ class Rebuilder {
   void set_handled_exception();
   /// Makes the calls that were put off, those that have not been made: the last instructions of the plan.
   void deferred_calls();
+  /// Registers hooks on gradients of what is handed on. (torch/tensor_hooks.cpp)
+  void gradient_hooks();
   /// Replays the writes to outside objects that the capture kept back.
   void journal();
   /// What the segment leaves changed of the thread's stack of torch function modes. False: contexts of torch.device
@@ -90,6 +93,8 @@ class Rebuilder {
   int32_t build_torch_generator(PyObject* value);
   bool is_context_token(PyObject* value);
   int32_t build_context_token(PyObject* value);
+  int32_t build_hook_handle(PyObject* value);
+  void check_copy(const Gradients::HookAtEnd& hook);
   int32_t build_generator(PyObject* value);
   int32_t build_function(PyObject* value);
   int32_t build_method(PyObject* value);

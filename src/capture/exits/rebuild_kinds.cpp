@@ -9,6 +9,7 @@
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
 #include "capture/numbers/unknown_number.h"
+#include "capture/torch/gradients.h"
 #include "capture/torch/nested_ints.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/world/containers.h"
@@ -87,6 +88,7 @@ constexpr Rebuilder::Kind Rebuilder::kKinds[] = {
     {"a constant", &Rebuilder::is_constant, &Rebuilder::constant},
     {"a torch.Generator", is_generator, &Rebuilder::build_torch_generator},
     {"a token of a context variable", &Rebuilder::is_context_token, &Rebuilder::build_context_token},
+    {"a handle of a hook on a gradient", is_hook_handle, &Rebuilder::build_hook_handle},
     {"a generator", is_python_generator, &Rebuilder::build_generator},
     {"a function", is_function, &Rebuilder::build_function},
     {"a method", is_method, &Rebuilder::build_method},

@@ -68,6 +68,9 @@ Ref Gradients::call_gradient(PyObject* function, const CallArgs& args) {
     if (!has_hooks(unpack_tensor(input.real.get()))) continue;
     c.side_exit(BreakReason::AutogradCall, callable_name(function) + " calls hooks of " + input.source->name());
   }
+  if (!hooks_at_end.empty()) {
+    c.side_exit(BreakReason::AutogradCall, callable_name(function) + " may call hooks that were registered before");
+  }
   if (!classes_.empty()) {
     c.side_exit(BreakReason::AutogradCall,
                 callable_name(function) + " is called behind tensors whose class has a __torch_dispatch__");

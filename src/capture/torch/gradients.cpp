@@ -125,6 +125,7 @@ std::optional<autograd::JointTrace> Gradients::run_backward(std::string* no_join
   }
   results->written = std::move(written);
   results->with_hooks = takes_gradients(c.graph);
+  results->hooked = hooked;
   results->of_classes = !classes_.empty();
   const auto why_not = [&](PyObject* context) -> std::string {
     if (autograd::belongs_to_operator(context)) return {};
@@ -133,25 +134,34 @@ std::optional<autograd::JointTrace> Gradients::run_backward(std::string* no_join
     const std::string why = function ? why_opaque(function) : std::string();
     return why.empty() ? "its call was not interpreted" : why;
   };
+  if (c.options.partition.whole && c.graph.outputs.size() > 1 && !hooked.empty()) {
+    break_at_hook(*hooked.begin(), "a compiler of the program's own is given one backward of several results");
+  }
+  for (size_t i = 0; i < c.graph.outputs.size(); ++i) {
+    if (!results->outputs[i].views.empty()) break_at_hook(c.graph.outputs[i], "it is on a view that the segment gives");
+  }
   std::optional<autograd::JointTrace> joint;
+  graph::ValueId hidden = graph::kNoValue;
   const auto run = [&] {
     joint = autograd::JointTrace::run(*c.session, c.graph, *std::move(results), leaves, leaf_edges,
-                                      c.options.partition.whole, why_not, no_joint);
+                                      c.options.partition.whole, why_not, no_joint, &hidden);
   };
   const auto is_about_hooks = [&] { return !joint && no_joint->starts_with("a hook on a gradient"); };
   if (rehearsed_.empty() && classes_.empty() && hooks.empty()) {  // else code of the program runs as well
     const bool before = c.session->set_in_general(true);
     run();
     c.session->set_in_general(before);
+    break_at_hook(hidden, *no_joint);
     return joint;
   }
   const size_t known = c.tensors.inputs.size();
   std::string why = interpret_backwards(run);
+  break_at_hook(hidden, *no_joint);
   if (c.tensors.inputs.size() != known) why = "it reads other tensors at the segment's end";
   if (!why.empty() && !classes_.empty()) retry_without_classes(why);
-  if (why.empty() && !hooks.empty() && is_about_hooks()) retry_without(hooks.front().get(), *no_joint);
+  if (why.empty() && !hooks.empty() && is_about_hooks()) retry_without(hooks.front().first.get(), *no_joint);
   if (!why.empty()) {
-    retry_without(rehearsed_.empty() ? hooks.front().get() : autograd::function_of(*rehearsed_.begin()),
+    retry_without(rehearsed_.empty() ? hooks.front().first.get() : autograd::function_of(*rehearsed_.begin()),
                   std::move(why));
   }
   return joint;

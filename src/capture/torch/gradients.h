@@ -26,6 +26,9 @@ namespace magneto::capture {
 class Capture;
 struct CallArgs;
 
+/// What stands for the handle of a hook that each run registers. (tensor_hooks.cpp)
+bool is_hook_handle(PyObject* object);
+
 class Gradients {
  public:
   explicit Gradients(Capture& capture) : c(capture) {}
@@ -37,18 +40,45 @@ class Gradients {
   Ref apply_autograd_function(const CallArgs& args);
   bool is_operator_backward(Frame* real) const;
   Ref checkpoint(const CallArgs& args);
-  /// Tensor.register_hook. Null: a side exit. (tensor_hooks.cpp)
+  /// Tensor.register_hook, `remove` of a handle that it gave, torch.autograd.graph.register_multi_grad_hook, or
+  /// magneto._hooks.register_of_module. Null: a side exit. (tensor_hooks.cpp)
   Ref register_hook(const CallArgs& args);
+  /// Tensor.retain_grad. False: a side exit.
+  bool retain_gradient(PyObject* tensor);
   /// Gradients are needed beside this tensor, whose class says what operators do. Where they can't be: a side exit.
   void pass_class(PyObject* tensor);
   bool has_passed(PyObject* type) const;
   /// They can't be captured beside those that were passed.
   [[noreturn]] void retry_without_classes(const std::string& why);
 
-  std::map<graph::ValueId, Ref> grads;  // of inputs, as the segment has set them: None, or a tensor
-  std::vector<Ref> hooks;               // that were registered, as they are known in later captures
+  std::map<graph::ValueId, Ref> grads;     // of inputs, as the segment has set them: None, or a tensor
+  std::vector<std::pair<Ref, Ref>> hooks;  // that are interpreted, as they are known in later captures, and on what
+  /// Each run registers them on what is then in the tensor's place.
+  struct HookAtEnd {
+    /// With their versions when the program registered it.
+    std::vector<std::pair<Ref, int64_t>> tensors;
+    Ref site;              // where that was, as it is known in later captures
+    Ref function = {};     // null: retain_grad()
+    Ref handle = {};       // what stands for it
+    bool several = false;  // register_multi_grad_hook
+    bool removed = false;
+    /// Of a module: what the tensor is a copy of, where eager has a view.
+    std::optional<std::pair<Ref, int64_t>> original = {};
+  };
+  std::vector<HookAtEnd> hooks_at_end;
+  std::set<graph::ValueId> hooked;  // results that are given hooks then
+
+  /// The segment is captured again, and does not interpret the backward, or hook.
+  [[noreturn]] void retry_without(PyObject* function, std::string why);
+  /// It is captured again, to end in front of the hook's registration.
+  [[noreturn]] void break_at_hook(const HookAtEnd& hook, std::string why);
+  /// Likewise, where that result has one.
+  void break_at_hook(graph::ValueId result, const std::string& why);
 
  private:
+  Ref interpret_hook(PyObject* tensor, PyObject* hook);
+  bool hook_at_end(HookAtEnd hook);
+  bool may_be_hooked(PyObject* tensor, bool of_module) const;
   std::optional<autograd::JointTrace> run_backward(std::string* no_joint);
   std::optional<autograd::JointTrace> trace_joint(std::string* no_joint);
   std::string why_no_joint();
@@ -61,7 +91,6 @@ class Gradients {
   std::string rehearse(const std::vector<at::Tensor>& results);
   /// Runs autograd's engine, by which backwards are interpreted. Why that failed; empty: it did not. Throws Retry.
   std::string interpret_backwards(const std::function<void()>& run);
-  [[noreturn]] void retry_without(PyObject* function, std::string why);
 
   Capture& c;
   std::set<PyObject*> classes_;    // stand-ins that were passed

@@ -7,6 +7,7 @@
 #include "capture/numbers/symbols.h"
 #include "capture/numbers/unknown_number.h"
 #include "capture/torch/class_tensors.h"
+#include "capture/torch/gradients.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/torch/transforms.h"
@@ -131,6 +132,13 @@ Ref handle_detach(Capture& capture, const CallArgs& args) {
   return capture.torch.call_torch(method, args);
 }
 
+Ref handle_retain_grad(Capture& capture, const CallArgs& args) {
+  if (args.values.size() == 1 && !args.kwnames && capture.gradients.retain_gradient(args.values[0])) {
+    return Ref::borrow(Py_None);
+  }
+  capture.side_exit(BreakReason::AutogradCall, "call of torch._C.TensorBase.retain_grad");
+}
+
 /// A tuple in place of a torch.Size would be data.
 Ref handle_new(Capture& capture, const CallArgs& args) {
   static PyObject* const with_data = PyObject_GetAttrString(tensor_class(), "new");
@@ -198,6 +206,7 @@ std::span<const HandlerRow> tensor_handlers() {
       {"torch._C.TensorBase.numel", handle_numel<kNumel>},
       {"torch._C.TensorBase.nelement", handle_numel<kNelement>},
       {"torch._C.TensorBase.requires_grad_", handle_requires_grad},
+      {"torch._C.TensorBase.retain_grad", handle_retain_grad},
       {"torch._C.TensorBase.new", handle_new},
       {"torch._C.Generator.manual_seed", seed_generator},
       {"torch._C.Generator.get_state", generator_state},
