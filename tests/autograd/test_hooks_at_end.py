@@ -258,6 +258,35 @@ def a_pure_one_on_a_result(x: Tensor, w: Tensor) -> Any:
     return y
 
 
+@captured
+def that_is_passed_by(x: Tensor, w: Tensor) -> Any:
+    h = x.sin()
+    y = (h * 2).cos()
+    y.register_hook(note)
+    return h + y
+
+
+@captured
+def passed_by_twice(x: Tensor, w: Tensor) -> Any:
+    h = (x @ w).sin()
+    for _ in range(2):
+        y = (h * 2).cos()
+        y.register_hook(note)
+        h = h + y
+    return h.sum()
+
+
+@left
+def passed_by_from_within(x: Tensor, w: Tensor) -> Any:
+    """Nothing at hand has all of the gradient: what `h` is computed from is known in `steps` alone."""
+    h, steps = x.sin(), []
+    steps.append(h.exp())
+    y = (steps[0] * 2).cos()
+    del h
+    y.register_hook(note)
+    return steps[0] * y
+
+
 @left
 def then_written(x: Tensor, w: Tensor) -> Any:
     y = x * 2

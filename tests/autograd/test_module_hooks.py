@@ -121,6 +121,11 @@ def around_the_residual(net: Any) -> None:
     net.body[2].first.register_full_backward_hook(note)
 
 
+@captured
+def inside_the_residual(net: Any) -> None:
+    net.body[2].second.register_full_backward_hook(double)
+
+
 @left
 def several_arguments(net: Any) -> None:
     net.pair.register_full_backward_hook(note)

@@ -151,11 +151,13 @@ std::optional<autograd::JointTrace> Gradients::run_backward(std::string* no_join
     const bool before = c.session->set_in_general(true);
     run();
     c.session->set_in_general(before);
+    if (hidden != graph::kNoValue && hand_on_beside_hooks()) return run_backward(no_joint);
     break_at_hook(hidden, *no_joint);
     return joint;
   }
   const size_t known = c.tensors.inputs.size();
   std::string why = interpret_backwards(run);
+  if (hidden != graph::kNoValue && hand_on_beside_hooks()) return run_backward(no_joint);
   break_at_hook(hidden, *no_joint);
   if (c.tensors.inputs.size() != known) why = "it reads other tensors at the segment's end";
   if (!why.empty() && !classes_.empty()) retry_without_classes(why);

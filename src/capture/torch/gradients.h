@@ -79,6 +79,8 @@ class Gradients {
   Ref interpret_hook(PyObject* tensor, PyObject* hook);
   bool hook_at_end(HookAtEnd hook);
   bool may_be_hooked(PyObject* tensor, bool of_module) const;
+  void note_beside_hook();
+  bool hand_on_beside_hooks();
   std::optional<autograd::JointTrace> run_backward(std::string* no_joint);
   std::optional<autograd::JointTrace> trace_joint(std::string* no_joint);
   std::string why_no_joint();
@@ -95,6 +97,7 @@ class Gradients {
   Capture& c;
   std::set<PyObject*> classes_;    // stand-ins that were passed
   std::set<PyObject*> rehearsed_;  // contexts of custom functions; autograd's graph has them
+  std::vector<Ref> beside_hooks_;  // tensors that were at hand when a hook was registered, until they are handed on
 };
 
 }  // namespace magneto::capture

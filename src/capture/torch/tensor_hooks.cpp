@@ -7,10 +7,12 @@
 // backward of its own. Where that can't be (the tensor is written after it, or has no place where all of its gradient
 // comes by), the hook is a side exit.
 #include <algorithm>
+#include <utility>
 
 #include "autograd/interpreted_hook.h"
 #include "autograd/nodes.h"
 #include "capture/capture.h"
+#include "capture/exits/exit_builder.h"
 #include "capture/exits/rebuild.h"
 #include "capture/interpreter/interp_frame.h"
 #include "capture/torch/autograd_functions.h"
@@ -54,6 +56,10 @@ bool are_equal_sites(PyObject* a, PyObject* b) {
 }
 
 int64_t version_of(PyObject* tensor) { return unpack_tensor(tensor)._version(); }
+
+const c10::StorageImpl* memory_of(const at::Tensor& fake) {
+  return fake.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+}
 
 bool is_on(const Gradients::HookAtEnd& hook, PyObject* tensor) {
   return std::ranges::any_of(hook.tensors, [&](const auto& one) { return one.first.get() == tensor; });
@@ -149,7 +155,41 @@ bool Gradients::hook_at_end(HookAtEnd hook) {
   if (std::ranges::any_of(c.feedback.opaque_backwards, is_it)) return false;
   hooks_at_end.push_back(std::move(hook));
   ++c.overlays.writes;
+  note_beside_hook();
   return true;
+}
+
+/// What the program goes on with beside the tensor, in its variables: of `x + f(x)`, with the hook in `f`, it is `x`.
+void Gradients::note_beside_hook() {
+  for (const InterpFrame* f = c.frame; f; f = f->caller) {
+    for (int32_t i = 0; i < f->info->nlocals + f->depth; ++i) {
+      PyObject* object = f->slots[i];
+      if (!object || !is_fake_tensor(object) || !is_exact_tensor_type(Py_TYPE(object))) continue;
+      const at::Tensor& tensor = unpack_tensor(object);
+      const bool known = std::ranges::any_of(beside_hooks_, [&](const Ref& one) { return one.get() == object; });
+      if (known || c.tensors.is_input(object) || !tensor.grad_fn() || tensor.is_view()) continue;
+      if (c.session->value_of(tensor) != graph::kNoValue) beside_hooks_.push_back(Ref::borrow(object));
+    }
+  }
+}
+
+/// Makes results of them, too: where gradients pass a hook by, they come together again there. False: there are none.
+bool Gradients::hand_on_beside_hooks() {
+  bool any = false;
+  for (const Ref& object : std::exchange(beside_hooks_, {})) {
+    const at::Tensor& tensor = unpack_tensor(object.get());
+    const auto shares = [&](const at::Tensor& other) {
+      return !other.defined() || memory_of(other) == memory_of(tensor);
+    };
+    if (std::ranges::any_of(c.exits.rebuilder->outputs(), shares)) continue;
+    const auto shares_input = [&](const auto& input) {
+      return shares(unpack_tensor(c.tensors.fake_of.at(input.second.real.get()).get()));
+    };
+    if (std::ranges::any_of(c.tensors.inputs, shares_input)) continue;
+    c.exits.rebuilder->build(object.get());
+    any = true;
+  }
+  return any;
 }
 
 void Gradients::break_at_hook(const HookAtEnd& hook, std::string why) {
@@ -171,11 +211,8 @@ void Gradients::break_at_hook(graph::ValueId result, const std::string& why) {
 void Rebuilder::check_copy(const Gradients::HookAtEnd& hook) {
   const auto& [original, version] = *hook.original;
   if (version_of(original.get()) != version) c.gradients.break_at_hook(hook, "the tensor of a hook is written");
-  const auto memory_of = [](const at::Tensor& tensor) {
-    return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
-  };
-  const auto shares = [&](PyObject* object) {
-    return [&memory_of, memory = memory_of(unpack_tensor(object))](const at::Tensor& other) {
+  const auto shares = [](PyObject* object) {
+    return [memory = memory_of(unpack_tensor(object))](const at::Tensor& other) {
       return other.defined() && memory_of(other) == memory;
     };
   };
