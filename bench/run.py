@@ -29,6 +29,7 @@ sys.path.insert(0, str(HERE))
 import breaks
 import exit_rows
 import size_rows
+import training_rows
 
 FRAMEWORKS = ("magneto", "peer")
 # Ours keeps weights in the layouts of the libraries by default, and notices when they change; the peer does so with its
@@ -37,8 +38,10 @@ STEADY_FRAMEWORKS = {
     "patterns": FRAMEWORKS,
     "models": (*FRAMEWORKS, "frozen"),
     "training": FRAMEWORKS,
+    "training_patterns": FRAMEWORKS,
     "steps": FRAMEWORKS,
 }
+MORE_ROWS = {**exit_rows.ROWS, **size_rows.ROWS, **training_rows.ROWS}
 # Our backend that runs everything from C++, and the peer's that adds the least to a call.
 CALL_BACKENDS = {"magneto": "aot_eager", "peer": "eager"}
 # Generated code against generated code.
@@ -46,6 +49,7 @@ STEADY_BACKENDS = {"magneto": "magneto", "peer": "inductor", "frozen": "inductor
 # Of the steady state: all, unless told.
 CHOSEN_ROWS: list[str] = []
 CHOSEN_THREADS = [1, 2]
+CHOSEN_BATCHES: list[int] = []
 # A folder in which the frameworks' caches stay: for the time of a call alone, without the minutes that the peer takes.
 KEPT_CACHES: list[str] = []
 # Of the breaks: the peer needs seconds for a model.
@@ -240,7 +244,7 @@ def measured(framework: str, threads: int, folder: str, **options: Any) -> Any:
     """A steady-state measurement with the framework's caches in `folder`."""
     environment = {"OMP_NUM_THREADS": str(threads), "TORCHINDUCTOR_CACHE_DIR": folder, "MAGNETO_CACHE_DIR": folder}
     name = options["kind"]
-    if name in ("training", "steps"):
+    if name in ("training", "training_patterns", "steps"):
         del options["kind"]
     else:
         name = "steady"
@@ -258,16 +262,21 @@ def bench_steady(kind: str) -> Callable[[int], Section]:
             """The first compiles with empty caches, others find them full. That is shown of the first number of
             threads, and not of the peer with frozen weights. Patterns, which are short, have them all: whether malloc
             keeps what eager frees differs from process to process, and a call of 0.4 ms takes 1.3 where it does not."""
-            if KEPT_CACHES or (kind != "patterns" and (framework == "frozen" or threads != CHOSEN_THREADS[0])):
+            if KEPT_CACHES or (
+                not kind.endswith("patterns") and (framework == "frozen" or threads != CHOSEN_THREADS[0])
+            ):
                 return 1
             return max(2, rounds)
 
-        rows = [("", 0)] if kind == "patterns" else [(row, batch) for row in MODELS for batch in BATCHES]
+        rows = [("", 0)] if kind.endswith("patterns") else [(row, batch) for row in MODELS for batch in BATCHES]
         if kind == "steps":
             rows = [(row, 0) for row in training_steps.ROWS]
         if CHOSEN_ROWS:
             chosen = [(row, batch) for row, batch in rows if row.partition(",")[0] in CHOSEN_ROWS]
             rows = chosen or [(",".join(CHOSEN_ROWS), 0)]
+        if CHOSEN_BATCHES:
+            endings = tuple(f"batch {batch}" for batch in CHOSEN_BATCHES)
+            rows = [(row, batch) for row, batch in rows if batch in CHOSEN_BATCHES or row.endswith(endings)]
         found: dict[tuple[str, int], dict[str, dict[str, Any]]] = {}
         for row, batch in rows:
             for threads in CHOSEN_THREADS:
@@ -357,11 +366,12 @@ BENCHMARKS: dict[str, Callable[[int], Section]] = {
     "patterns": bench_steady("patterns"),
     "models": bench_steady("models"),
     "training": bench_steady("training"),
+    "training_patterns": bench_steady("training_patterns"),
     "steps": bench_steady("steps"),
     "long_graph": bench_long_graph,
     "bandwidth": bench_bandwidth,
     "layouts": bench_layouts,
-    **{name: lambda rounds, row=row: row(worker, rounds) for name, row in {**exit_rows.ROWS, **size_rows.ROWS}.items()},
+    **{name: lambda rounds, row=row: row(worker, rounds) for name, row in MORE_ROWS.items()},
     **{f"breaks_{kind}": lambda _, kind=kind: breaks.compare(kind, WITH_PEER[0]) for kind in breaks.KINDS},
 }
 
@@ -374,8 +384,9 @@ def markdown(headers: list[str], rows: list[list[str]]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", help=f"comma-separated: {', '.join(BENCHMARKS)}")
-    parser.add_argument("--rows", help="of patterns or models, comma-separated")
-    parser.add_argument("--threads", help="of patterns and models (default 1,2)")
+    parser.add_argument("--rows", help="of patterns, models and steps, comma-separated")
+    parser.add_argument("--batches", help="of models and their steps (default 1,8)")
+    parser.add_argument("--threads", help="of patterns, models and steps (default 1,2)")
     parser.add_argument("--caches", help="a folder for the frameworks' caches, kept: cold and warm mean nothing then")
     parser.add_argument("--no-peer", action="store_true", help="of the breaks: ours alone")
     parser.add_argument("--rounds", type=int, default=3, help="processes per framework (default 3)")
@@ -387,6 +398,8 @@ def main() -> int:
     CHOSEN_ROWS.extend(arguments.rows.split(",") if arguments.rows else [])
     KEPT_CACHES.extend([arguments.caches] if arguments.caches else [])
     WITH_PEER[0] = not arguments.no_peer
+    if arguments.batches:
+        CHOSEN_BATCHES.extend(map(int, arguments.batches.split(",")))
     if arguments.threads:
         CHOSEN_THREADS[:] = map(int, arguments.threads.split(","))
 

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from measuring import timed
 
 BATCHES = 50
-
-
-def timed(function: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
 
 
 def size_guards(framework: Any, backend: str) -> dict[str, Any]:

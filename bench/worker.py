@@ -5,14 +5,12 @@ Prints one JSON object on the last line of stdout. Frameworks: `magneto` and `pe
 
 from __future__ import annotations
 
-import copy
 import importlib.util
 import json
 import os
 import statistics
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -24,14 +22,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import exits
 import sizes
 import torch
-
-Function = Callable[..., Any]
-
-
-def timed(function: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
+import training
+from measuring import Function, check, interleaved, peak_during, per_call, resident, timed
 
 
 class Framework:
@@ -47,9 +39,12 @@ class Framework:
             self.reset: Function = magneto.reset
             self.captures: Function = lambda: magneto.stats()["cache_entries"]
             self.held: Function = lambda: sum(magneto.stats()["memory"].values())
+            self.planned: Function = lambda: magneto.stats()["saved_bytes"]
+            self.memory_budget: Function = lambda share: magneto.config.patch(activation_memory_budget=share)
         else:
             import torch._dynamo as dynamo
             from torch._dynamo.utils import counters
+            from torch._functorch import config as partition_config
 
             dynamo.config.cache_size_limit = 1000
             if name == "frozen":  # weights are constants, in the layout of the libraries
@@ -59,7 +54,8 @@ class Framework:
             self.compile = torch.compile
             self.reset = lambda: (dynamo.reset(), counters.clear())
             self.captures = lambda: counters["stats"]["unique_graphs"]
-            self.held = lambda: 0
+            self.held = self.planned = lambda: 0
+            self.memory_budget = lambda share: partition_config.patch(activation_memory_budget=share)
         self.name = name
         # What a first compile imports or initialises is not part of any figure.
         self.compile(lambda x: x * 2 + 1, backend="eager")(torch.ones(2))
@@ -157,24 +153,6 @@ def hundred_layers() -> tuple[Function, tuple[Any, ...]]:
 OVERHEAD = {"x + 1": plus_one, "40 tensor arguments": forty_arguments, "100 layers": hundred_layers}
 
 
-def per_call(function: Function, arguments: tuple[Any, ...], budget: float = 0.5) -> float:
-    """Median over batches of the mean time of a call in a batch."""
-    loops, spent = 1, 0.0
-    while spent < budget / 25:  # a batch takes about a 20th of the budget
-        start = time.perf_counter()
-        for _ in range(loops):
-            function(*arguments)
-        spent = time.perf_counter() - start
-        loops = loops * 2 if spent < budget / 25 else loops
-    batches = []
-    for _ in range(20):
-        start = time.perf_counter()
-        for _ in range(loops):
-            function(*arguments)
-        batches.append((time.perf_counter() - start) / loops)
-    return statistics.median(batches)
-
-
 def own_time(function: Function, arguments: tuple[Any, ...]) -> float:
     """The operators alone: TorchScript's interpreter runs them in a loop, without Python and without fusing.
 
@@ -217,75 +195,6 @@ def overhead(framework: Framework, backend: str) -> dict[str, Any]:
 
 
 # -- steady state ------------------------------------------------------------------------------------------------------
-
-
-def interleaved(ours: Function, eager: Function, budget: float) -> tuple[float, float]:
-    """Seconds of a call of each: the least of batches that take turns, so that a busy machine is so for both."""
-
-    def batch(function: Function, loops: int) -> float:
-        return timed(lambda: [function() for _ in range(loops)]) / loops
-
-    loops = [max(1, round(budget / 40 / max(batch(function, 1), 1e-7))) for function in (ours, eager)]
-    times: tuple[list[float], list[float]] = ([], [])
-    start = time.perf_counter()
-    while len(times[0]) < 5 or time.perf_counter() - start < budget:
-        for function, number, found in zip((ours, eager), loops, times, strict=True):
-            found.append(batch(function, number))
-    return min(times[0]), min(times[1])
-
-
-def tensors_of(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    return [tensor for item in value for tensor in tensors_of(item)] if isinstance(value, (list, tuple)) else []
-
-
-def check(
-    name: str,
-    compiled: Function,
-    function: Function,
-    arguments: Any,
-    named: Any,
-    exact: list[torch.Tensor] | None = None,
-) -> None:
-    """Results and changed arguments are eager's, or there is no figure.
-
-    A result may differ from eager's where `exact`, the results of the same program on float64, says that it is no
-    further off than twice eager's own, or than a millionth of the largest: some gradients are zero but for rounding (of
-    a bias that a softmax takes away again).
-    """
-    found = []
-    for call in (function, compiled):
-        given = copy.deepcopy((arguments, named))
-        torch.manual_seed(0)
-        result = call(*given[0], **given[1])
-        found.append(tensors_of([result, *given]))
-    compare(name, found[0], found[1], exact)
-
-
-def compare(
-    name: str, wanted: list[torch.Tensor], found: list[torch.Tensor], exact: list[torch.Tensor] | None = None
-) -> None:
-    """The same of tensors that are there."""
-    assert len(wanted) == len(found), f"{name}: {len(found)} results, eager {len(wanted)}"
-    for number, (want, got) in enumerate(zip(wanted, found, strict=True)):
-        assert (got.dtype, got.shape) == (want.dtype, want.shape), f"{name}: another dtype or shape"
-        scale = want.abs().max().item() if want.is_floating_point() and want.numel() else 0.0
-        if torch.allclose(got, want, rtol=1e-3, atol=1e-4 * scale, equal_nan=True):
-            continue
-        assert exact is not None, f"{name}: other results"
-        ours, eager = ((result - exact[number]).norm().item() for result in (got, want))
-        assert ours <= max(2 * eager, 1e-6 * max(result.norm().item() for result in exact)), (
-            f"{name}: result {number} is off by {ours:.3g}, eager's by {eager:.3g}"
-        )
-
-
-def resident() -> int:
-    """Bytes of memory that the process holds."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def steady(framework: Framework, backend: str, kind: str, row: str, batch: int, budget: float) -> dict[str, Any]:
@@ -335,99 +244,6 @@ def steady(framework: Framework, backend: str, kind: str, row: str, batch: int, 
                 "eager peak": eager_peak,
             }
     return result
-
-
-def training(framework: Framework, backend: str, row: str, batch: int, budget: float) -> dict[str, Any]:
-    """Of a model: the first step (forward and backward), a later one, and eager's. Dropout is off: the peer draws other
-    random numbers than eager."""
-    import steady_models
-
-    model, named = steady_models.build(row), steady_models.inputs(row, batch)
-
-    # Of a model that ends in a norm the sum of squares has no gradient but rounding: so results have aims.
-    with torch.random.fork_rng():
-        aims = [torch.randn_like(x) for x in tensors_of(dict(model(**named))) if x.requires_grad]
-
-    def step(forward: Function, of: torch.nn.Module = model, given: dict[str, Any] = named) -> list[torch.Tensor]:
-        of.zero_grad()
-        results = [x for x in tensors_of(dict(forward(**given))) if x.requires_grad]
-        loss = torch.stack([(x - aim).pow(2).mean() for x, aim in zip(results, aims, strict=True)]).sum()
-        loss.backward()
-        return [loss.detach(), *(weight.grad for weight in of.parameters() if weight.grad is not None)]
-
-    step(model)
-    before = resident()
-    eager_peak = peak_during(lambda: step(model)) - before
-    compiled = framework.compile(model, backend=backend)
-    first = timed(lambda: step(compiled))
-    grown, held = resident() - before, framework.held()
-    step(compiled)
-    peak = peak_during(lambda: step(compiled)) - before
-    double = copy.deepcopy(model).double()
-    wide = {key: x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for key, x in named.items()}
-    check(row, lambda: step(compiled), lambda: step(model), (), {}, step(double, double, wide))
-    del double, wide
-    call, call_eager = interleaved(lambda: step(compiled), lambda: step(model), budget)
-    seconds = {"compile": first - call, "call": call, "eager": call_eager}
-    return {
-        f"{row}, batch {batch}": {
-            **seconds,
-            "memory": grown,
-            "held": held,
-            "peak": peak,
-            "eager peak": eager_peak,
-        }
-    }
-
-
-def compare_trained(row: str, found: Any) -> None:
-    """Losses, averages of gradients and weights after some steps. AdamW divides each element's gradient by its size:
-    where that is zero but for rounding, the element moves by the learning rate either way, in eager too, and where a
-    ReLU is at zero but for rounding, a unit has a gradient or none. So these are compared as a whole."""
-    import training_steps
-
-    wanted, exact = (training_steps.trained(row, dtype) for dtype in (torch.float32, torch.float64))
-    compare(row, wanted.losses(), found.losses(), exact.losses())
-    start = training_steps.ROWS[row](torch.float64, lambda function: function).weights()
-    for name, ours, eager, right, before in (
-        ("averages of gradients", *(of.averages() for of in (found, wanted, exact)), 0),
-        ("weights", *(of.weights() for of in (found, wanted, exact)), start),
-    ):
-        error, eagers, moved = ((x - right).norm().item() for x in (ours, eager, before))
-        assert error <= max(2 * eagers, 1e-3 * moved), (
-            f"{row}: the {name} are off by {error:.3g}, eager's by {eagers:.3g}; they have moved by {moved:.3g}"
-        )
-
-
-def steps(framework: Framework, backend: str, row: str, batch: int, budget: float) -> dict[str, Any]:
-    """Whole training steps: the first ones, a later one, and eager's. `compile`: what the steps that are compared take
-    longer than as many later ones."""
-    import training_steps
-
-    def compile(function: Any) -> Any:
-        return framework.compile(function, backend=backend)
-
-    eager = training_steps.trained(row, torch.float32)
-    before = resident()
-    eager_peak = peak_during(eager.step) - before
-    ours = training_steps.ROWS[row](torch.float32, compile)
-    first = timed(lambda: [ours.step() for _ in range(training_steps.STEPS)])
-    grown, held = resident() - before, framework.held()
-    compare_trained(row, ours)
-    peak = peak_during(ours.step) - before
-    call, call_eager = interleaved(ours.step, eager.step, budget)
-    seconds = {"compile": first - training_steps.STEPS * call, "call": call, "eager": call_eager}
-    return {row: {**seconds, "memory": grown, "held": held, "peak": peak, "eager peak": eager_peak}}
-
-
-def peak_during(call: Callable[[], Any]) -> int:
-    """The most memory, in bytes, that the process holds while `call` runs twice."""
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")  # the high-water mark starts anew
-    call()
-    call()
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
 
 
 def bandwidth() -> dict[str, Any]:
@@ -514,8 +330,12 @@ def main() -> None:
             "overhead": overhead,
             "chained": chained,
             "steady": steady,
-            "training": training,
-            "steps": steps,
+            "training": training.training,
+            "training_patterns": training.patterns,
+            "training_memory": training.memory,
+            "training_overhead": training.overhead,
+            "joint_stages": training.joint_stages,
+            "steps": training.steps,
             "long_graph": long_graph,
             "another_entry": exits.another_entry,
             "loop": exits.loop,

@@ -131,6 +131,11 @@ void collect_cycles() {
   PyErr_Clear();
 }
 
+std::shared_ptr<autograd::Joint> partitioned(autograd::JointTrace& trace, const autograd::PartitionWay& way) {
+  const runtime::StageTime time("compile.capture.partition");
+  return std::make_shared<autograd::Joint>(trace.take(way));
+}
+
 }  // namespace
 
 const std::vector<PyObject*>& Capture::modes_at_start() const { return thread_state_->modes; }
@@ -434,7 +439,7 @@ Trace Capture::finish(const Ref& value) {
     symbols.end_at_data_sizes();
   }
   symbols.finish_sizes();
-  if (joint) trace.joint = std::make_shared<autograd::Joint>(joint->take(options.partition));
+  if (joint) trace.joint = partitioned(*joint, options.partition);
   if (joint) cut_at_buckets(*this, *trace.joint);
 
   // Inputs that nothing computes with are guarded, but are no inputs of the graph.

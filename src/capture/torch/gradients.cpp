@@ -14,6 +14,7 @@
 #include "capture/numbers/symbols.h"
 #include "capture/torch/tensor_map.h"
 #include "graph/aliases.h"
+#include "observe/times.h"
 #include "python/imported.h"
 
 namespace magneto::capture {
@@ -76,6 +77,7 @@ bool Gradients::needs_grad() {
 }
 
 std::optional<autograd::JointTrace> Gradients::trace_backward(std::string* no_joint) {
+  const runtime::StageTime time("compile.capture.joint_graph");
   std::optional<autograd::JointTrace> joint = trace_joint(no_joint);
   if (!joint && !classes_.empty()) retry_without_classes(*no_joint);
   return joint;
