@@ -5,16 +5,16 @@ set(aot_objects
     aot/file aot/manifest aot/program
     cache/cache cache/claim cache/digest cache/directory cache/identity cache/secret
     codegen/cached_code codegen/kernel codegen/object_loader codegen/perf_map codegen/run
-    compiler/compiled_builder
+    compiler/compiled_builder compiler/shared_places
     graph/graph graph/literal graph/symbols
     loops/interpreter loops/ir loops/parser loops/printer loops/scalar loops/sharing loops/verifier
     lower/pack lower/program
     observe/faults observe/limits observe/times
     ops/operator
-    runtime/device/cpu runtime/device/interpreter runtime/device/planted_kernel
+    runtime/device/cpu runtime/device/interpreter runtime/device/memory_pool runtime/device/planted_kernel
     runtime/plan/noted_calls
-    runtime/program/attention runtime/program/compiled_program runtime/program/number_calls runtime/program/out_calls
-    runtime/program/output_memory runtime/program/own_operators runtime/program/placed_results
+    runtime/program/attention runtime/program/call_frame runtime/program/compiled_program runtime/program/number_calls runtime/program/out_calls
+    runtime/program/own_operators runtime/program/placed_results
     runtime/program/prepacked runtime/program/promise runtime/program/sized_plan runtime/program/typed_calls
     shapes/expr shapes/expr_text shapes/knowledge shapes/relation shapes/size shapes/size_program
     support/settings)

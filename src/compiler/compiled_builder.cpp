@@ -1,12 +1,11 @@
 // From a LoopProgram to steps over registers: which tensors live where, and the arena's plan.
 #include <algorithm>
-#include <numeric>
 
 #include "compiler/regions.h"
+#include "compiler/shared_places.h"
 #include "graph/aliases.h"
 #include "graph/literal.h"
 #include "graph/text.h"
-#include "loops/sharing.h"
 #include "passes/effects.h"
 #include "runtime/program/compiled_steps.h"
 #include "runtime/program/dispatch_scope.h"
@@ -71,9 +70,7 @@ class Builder {
     int32_t& known = buffer_register_[id];
     if (known >= 0) return known;
     const lower::Buffer& buffer = program_.buffers[id];
-    Register made;
-    made.dtype = buffer.dtype;
-    made.value = buffer.value;
+    Register made{.dtype = buffer.dtype, .value = buffer.value};
     switch (buffer.kind) {
       case BufferKind::Input:
         made.source = Source::Input;
@@ -88,11 +85,20 @@ class Builder {
         made.source = Source::Returned;
         break;
       case BufferKind::Kernel:
-        made.source = buffer.escapes ? Source::Fresh : Source::Arena;
+        made.source = memory_of(id);
         break;
     }
-    const shapes::Size bytes = program_.span(id) * static_cast<int64_t>(c10::elementSize(buffer.dtype));
-    return known = add_register(std::move(made), {buffer.sizes, buffer.strides, 0, bytes});
+    return known = add_register(std::move(made), {buffer.sizes, buffer.strides, 0, bytes_of(id)});
+  }
+
+  shapes::Size bytes_of(BufferId id) const {
+    return program_.span(id) * static_cast<int64_t>(c10::elementSize(program_.buffers[id].dtype));
+  }
+
+  /// Where what a kernel or an out call writes lies.
+  Source memory_of(BufferId id) const {
+    const bool own = program_.buffers[id].escapes || (impl_.pooled && bytes_of(id).hint() >= kLeastPooledBytes);
+    return own ? Source::Fresh : Source::Arena;
   }
 
   /// The register of a value that an operator sees; views are made before step `impl_.steps.size()`.
@@ -107,11 +113,7 @@ class Builder {
     if (buffer.value == id || whole) {
       return value_register_[id] = base;
     }
-    Register view;
-    view.source = Source::View;
-    view.index = base;
-    view.dtype = meta.dtype;
-    view.value = id;
+    Register view{.source = Source::View, .index = base, .dtype = meta.dtype, .value = id};
     const int32_t made =
         add_register(std::move(view), {graph::sizes_of(meta), graph::strides_of(meta), place.offset, 0});
     // A view of planned memory is made once, with the arena.
@@ -145,10 +147,7 @@ class Builder {
       if (node.results.size() == 1 && call.results[0] >= 0) {
         Register& result = impl_.registers[call.results[0]];
         compiled.out = find_out_call(call, result.dtype);
-        if (compiled.out) {
-          result.source =
-              program_.buffers[program_.places[node.results[0]].buffer].escapes ? Source::Fresh : Source::Arena;
-        }
+        if (compiled.out) result.source = memory_of(program_.places[node.results[0]].buffer);
       }
     }
     impl_.steps.push_back(std::move(compiled));
@@ -162,14 +161,15 @@ class Builder {
     return all_called ? Operators::Called : Operators::Generated;
   }
 
-  Step make_call(int32_t index, std::vector<int32_t>& views) {
+  /// The operator and its arguments. `register_for`: that of a value.
+  template <typename RegisterFor>
+  Step step_of(int32_t index, RegisterFor register_for) const {
     const AtenNode& node = graph_.aten_nodes[index];
     Step step{node.op};
     step.node = index;
     const auto& arguments = node.op.schema().arguments();
     const auto operand = [&](ValueId id) {
-      return id == kNoValue ? Operand{Place::Register, false, -1}
-                            : Operand{Place::Register, false, register_of_value(id, views)};
+      return Operand{Place::Register, false, id == kNoValue ? -1 : register_for(id)};
     };
     for (size_t i = 0; i < node.args.size(); ++i) {
       Argument argument;
@@ -200,6 +200,12 @@ class Builder {
       }
       step.arguments.push_back(std::move(argument));
     }
+    return step;
+  }
+
+  Step make_call(int32_t index, std::vector<int32_t>& views) {
+    const AtenNode& node = graph_.aten_nodes[index];
+    Step step = step_of(index, [&](ValueId id) { return register_of_value(id, views); });
     for (const ValueId id : node.results) {
       const bool kept = id != kNoValue && program_.places[id].buffer != lower::kNoBuffer &&
                         program_.buffers[program_.places[id].buffer].value == id;
@@ -232,26 +238,10 @@ class Builder {
   void add_outputs() {
     for (const int32_t node : program_.output_views) {
       // Made anew at the end, whatever registers the same value has for operators inside.
-      const AtenNode& view = graph_.aten_nodes[node];
-      Step step{view.op};
-      step.node = node;
+      Step step = step_of(node, [&](ValueId id) { return output_register(id); });
       step.mode = CallMode::Dispatched;
-      for (size_t i = 0; i < view.args.size(); ++i) {
-        Argument argument;
-        if (const auto* constant = std::get_if<c10::IValue>(&view.args[i])) {
-          argument.constant = *constant;
-        } else if (const auto* size = std::get_if<graph::SizeArg>(&view.args[i])) {
-          argument.kind = Argument::Kind::Size;
-          argument.size = *size;
-        } else {
-          argument.kind = Argument::Kind::Tensor;
-          argument.tensor = {Place::Register, false, output_register(std::get<ValueId>(view.args[i]))};
-        }
-        step.arguments.push_back(std::move(argument));
-      }
-      for (const ValueId id : view.results) {
-        Register result;
-        result.source = Source::Returned;
+      for (const ValueId id : graph_.aten_nodes[node].results) {
+        Register result{.source = Source::Returned};
         step.results.push_back(add_register(std::move(result), {}));
         if (id != kNoValue) output_register_[id] = step.results.back();
       }
@@ -271,7 +261,6 @@ class Builder {
   }
 
   // -- weights
-  // --------------------------------------------------------------------------------------------------------------
 
   /// Steps whose operands are weights, or made of them: those that require gradients, since others may be written
   /// through numpy's view of them.
@@ -349,7 +338,6 @@ class Builder {
   }
 
   // -- memory
-  // --------------------------------------------------------------------------------------------------------------
 
   template <typename Visit>
   void for_each_register(const CompiledStep& step, Visit visit) const {
@@ -416,63 +404,31 @@ class Builder {
     for (const Step& view : impl_.outputs.views) visit_call(view, last);
     for (const int32_t index : impl_.outputs.registers) last(index);
     for (const int32_t index : impl_.last_views) last(index);
+    const int32_t first_write = first_written_input(impl_);
     for (size_t r = 0; r < impl_.registers.size(); ++r) {
       const Register& info = impl_.registers[r];
+      const bool used = info.last_step >= 0 && info.last_step < end();
+      if (info.source == Source::Input && used) impl_.steps[info.last_step].spent.push_back(static_cast<int32_t>(r));
       if (info.source == Source::Input && !info.held) continue;
-      if (info.source == Source::Input || info.source == Source::Copy || info.source == Source::Fresh)
+      if (info.source == Source::Fresh && info.first_step < end()) {
+        impl_.steps[std::min(info.first_step, first_write)].born.push_back(static_cast<int32_t>(r));
+      } else if (info.source == Source::Input || info.source == Source::Copy || info.source == Source::Fresh) {
         impl_.starting.push_back(static_cast<int32_t>(r));
+      }
       const bool kept = info.source == Source::Arena || info.source == Source::Constant || info.prepared ||
                         (info.source == Source::View && impl_.registers[info.index].source == Source::Arena);
       if (!kept) impl_.transient.push_back(static_cast<int32_t>(r));
       const bool own = (info.source == Source::Returned && !info.prepared) || info.source == Source::Fresh ||
                        info.source == Source::Copy ||
                        (info.source == Source::View && impl_.registers[info.index].source != Source::Arena);
-      if (own && info.last_step >= 0 && info.last_step < end())
-        impl_.steps[info.last_step].dead.push_back(static_cast<int32_t>(r));
+      if (own && used) impl_.steps[info.last_step].dead.push_back(static_cast<int32_t>(r));
     }
-  }
-
-  /// A kernel's result that takes the place of its operand: where the operand is needed no more, of the same size, and
-  /// no iteration reads what another one writes. Gives for each register the one that lies where it does.
-  std::vector<int32_t> find_shared_places() {
-    std::vector<int32_t> place(impl_.registers.size());
-    std::iota(place.begin(), place.end(), 0);
-    const auto is_planned = [&](const Register& info) { return info.source == Source::Arena && !info.prepared; };
-    for (int32_t s = 0; s < end(); ++s) {
-      if (impl_.steps[s].kernel < 0) continue;
-      const KernelCall& call = impl_.kernels[impl_.steps[s].kernel];
-      std::vector<loops::BufferId> buffers;  // by argument
-      for (size_t b = 0; b < call.kernel->buffers.size(); ++b) {
-        if (call.kernel->buffers[b].role != loops::Role::Scratch) buffers.push_back(static_cast<loops::BufferId>(b));
-      }
-      std::vector<bool> taken(call.registers.size(), false);
-      for (size_t out = 0; out < call.registers.size(); ++out) {
-        const int32_t result = call.registers[out];
-        if (!is_planned(impl_.registers[result]) || impl_.registers[result].first_step != s) continue;
-        for (size_t in = 0; in < call.registers.size(); ++in) {
-          const int32_t operand = call.registers[in];
-          const Register& old = impl_.registers[operand];
-          if (taken[in] || !is_planned(old) || old.last_step != s ||
-              geometry_[operand].bytes != geometry_[result].bytes)
-            continue;
-          const auto same_memory = [&](int32_t other) {
-            return other == operand ||
-                   (impl_.registers[other].source == Source::View && impl_.registers[other].index == operand);
-          };
-          if (std::count_if(call.registers.begin(), call.registers.end(), same_memory) != 1) continue;
-          if (!loops::may_write_over(*call.kernel, buffers[in], buffers[out])) continue;
-          place[result] = place[operand];
-          taken[in] = true;
-          break;
-        }
-      }
-    }
-    return place;
   }
 
   /// Largest first, each at the lowest offset that is free while it lives.
   void plan_arena() {
-    const std::vector<int32_t> place = find_shared_places();
+    const std::vector<int32_t> place =
+        find_shared_places(impl_, [&](int32_t a, int32_t b) { return geometry_[a].bytes == geometry_[b].bytes; });
     // What shares a place is planned as one, and lives until the last of it dies.
     std::vector<int32_t> last(place.size(), -1);
     for (size_t r = 0; r < place.size(); ++r) last[place[r]] = std::max(last[place[r]], impl_.registers[r].last_step);
@@ -557,13 +513,6 @@ class Builder {
         fills_of(impl_.registers[reg], impl_.steps[kernel_step[k]]).push_back({reg, impl_.fills.next()});
       }
     }
-    impl_.outputs.memory.resize(impl_.registers.size());
-    if (impl_.device->type() != c10::DeviceType::CPU) return;  // whose allocator keeps large blocks by itself
-    for (size_t r = 0; r < impl_.registers.size(); ++r) {
-      const Register& info = impl_.registers[r];
-      const bool large = info.bytes >= OutputMemory::kLeastBytes || !geometry_[r].bytes.is_static();
-      if (info.source == Source::Fresh && large) impl_.outputs.memory[r].emplace();
-    }
   }
 
   /// When a kernel's pointer to a register is filled.
@@ -575,8 +524,8 @@ class Builder {
       case Source::Arena:
         return info.prepared ? impl_.prepacked.fills : impl_.fills.kept;
       case Source::Copy:
-      case Source::Fresh:
         return impl_.fills.starting;
+      case Source::Fresh:
       case Source::Returned:
       case Source::View:
         break;

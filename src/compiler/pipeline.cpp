@@ -234,6 +234,7 @@ TensorComputation compile_inference(const Request& request, Events& events) {
 /// nothing is prepared of them, and nothing measured.
 std::unique_ptr<runtime::Computation> compile_joint(const Request& request, Events& events) {
   CompileWay way{.operators = operators_of(request.backend), .place = request.place, .lines = lines_of(request.graph)};
+  way.trains = true;
   const graph::Graph forward = runtime::forward_of(request.graph, *request.joint);
   events.tell(&Observer::joint_graph, {request.place, forward, *request.joint});
   TensorComputation forward_computation = compile_tensors(request, forward, way, "FORWARDS", events);
@@ -291,7 +292,7 @@ Compiled compile_graph(const graph::Graph& graph, const CompileWay& way, graph::
     lower::LoopProgram loops = make_program(graph, way, sink, result);
     count(loops, result);
     // Its memory is planned, and machine code made.
-    runtime::CompiledProgram program(std::move(loops), device_of(way));
+    runtime::CompiledProgram program(std::move(loops), device_of(way), way.trains);
     program.offer(sink);
     result.planned_peak = program.planned_peak();
     if (sink.watches()) result.watch = program.watch();

@@ -59,6 +59,8 @@ struct CompileWay {
   std::string place;
   /// Of a graph that has no torch level any more: the user's line of each operator.
   std::vector<std::string> lines;
+  /// A half of a joint graph: its memory is pooled.
+  bool trains = false;
 };
 
 /// Generated kernels for a graph none of whose results requires grad.

@@ -19,6 +19,13 @@ namespace magneto::runtime {
 
 namespace {
 
+std::vector<const at::Tensor*> pointers_to(const std::vector<at::Tensor>& tensors) {
+  std::vector<const at::Tensor*> pointers;
+  pointers.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) pointers.push_back(&tensor);
+  return pointers;
+}
+
 class AtenComputation final : public TensorComputation {
  public:
   explicit AtenComputation(const graph::Graph& graph) : program_(graph) {}
@@ -54,9 +61,11 @@ class CompiledComputation final : public TensorComputation {
       : program_(std::move(program)), captured_(std::move(captured)) {}
 
   void compute(const at::Tensor* const* inputs, at::Tensor* outputs) const override {
-    const bool checks = run_checks().active.load(std::memory_order_relaxed);
-    const bool done = checks ? captured_->run_checked(program_, inputs, outputs) : program_.run(inputs, outputs);
-    if (!done) captured_->run(inputs, outputs);
+    run_program(inputs, outputs, nullptr);
+  }
+  void consume(std::vector<at::Tensor>& inputs, at::Tensor* outputs) const override {
+    const std::vector<const at::Tensor*> pointers = pointers_to(inputs);
+    run_program(pointers.data(), outputs, inputs.data());
   }
   size_t input_count() const override { return program_.input_count(); }
   size_t output_count() const override { return program_.output_count(); }
@@ -68,6 +77,13 @@ class CompiledComputation final : public TensorComputation {
   OnError on_error() const override { return OnError::Untouched; }
 
  private:
+  /// `owned`: see CompiledProgram::run.
+  void run_program(const at::Tensor* const* inputs, at::Tensor* outputs, at::Tensor* owned) const {
+    const bool checks = run_checks().active.load(std::memory_order_relaxed);
+    const bool done = checks ? captured_->run_checked(program_, inputs, outputs) : program_.run(inputs, outputs, owned);
+    if (!done) captured_->run(inputs, outputs);
+  }
+
   CompiledProgram program_;
   std::shared_ptr<const Reference> captured_;
 };
@@ -193,6 +209,10 @@ class CallableComputation final : public Computation {
 };
 
 }  // namespace
+
+void TensorComputation::consume(std::vector<at::Tensor>& inputs, at::Tensor* outputs) const {
+  compute(pointers_to(inputs).data(), outputs);
+}
 
 void TensorComputation::run(PyObject* const* inputs, PyObject** outputs) const {
   const HeldInputs tensors(inputs, input_count());

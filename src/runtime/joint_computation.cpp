@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
@@ -61,9 +62,8 @@ struct BackwardProgram {
   BackwardProgram(autograd::Backward backward, std::unique_ptr<TensorComputation> made)
       : ties(std::move(backward)), computation(std::move(made)), symbols(ties.graph), parts(ties, *computation) {}
 
-  /// The gradients that are asked for, by leaf.
-  variable_list compute(const std::vector<const at::Tensor*>& inputs, const std::vector<bool>& asked,
-                        const Specialise& prune) const {
+  /// The gradients that are asked for, by leaf. Drops what is given where nobody else holds it.
+  variable_list compute(variable_list&& given, const std::vector<bool>& asked, const Specialise& prune) const {
     std::shared_ptr<const Part> part;
     const auto left_out = [&](size_t leaf) { return !asked[leaf] && ties.leaves[leaf].gradient >= 0; };
     bool all = true;
@@ -71,7 +71,7 @@ struct BackwardProgram {
     if (!all && prune) with_python([&] { part = part_of(asked, prune); });
     const TensorComputation& computes = part ? *part->computation : *computation;
     std::vector<at::Tensor> results(computes.output_count());
-    computes.compute(inputs.data(), results.data());
+    computes.consume(given, results.data());
     variable_list gradients;
     for (size_t leaf = 0; leaf < asked.size(); ++leaf) {
       const int32_t at = part ? part->gradients[leaf] : ties.leaves[leaf].gradient;
@@ -178,10 +178,7 @@ class GradientNode final : public autograd::CompiledNode {
 
   void release_variables() override {
     const std::lock_guard<std::mutex> lock(mutex_);
-    for (SavedVariable& saved : saved_) saved.reset_data();
-    reread_.clear();
-    inputs_.clear();
-    released_ = true;
+    release();
   }
 
  protected:
@@ -191,17 +188,21 @@ class GradientNode final : public autograd::CompiledNode {
     const bool none = program_->results.with_none && std::ranges::count(defined, false) > 0;
     if (at::GradMode::is_enabled() || none) return handed_on(replayed(std::move(tangents), at::GradMode::is_enabled()));
     const std::lock_guard<std::mutex> lock(mutex_);
-    const variable_list given = unpack();
-    std::vector<const at::Tensor*> pointers;
-    for (const at::Tensor& tensor : given) pointers.push_back(&tensor);
-    fit(pointers, tangents);
-    for (const at::Tensor& tangent : tangents) pointers.push_back(&tangent);
+    variable_list given = unpack();
+    const size_t checked = saved_.size();
+    // What is saved dies while the backward runs, unless there is to be another one.
+    if (!torch::autograd::get_current_graph_task_keep_graph()) release();
+    fit(given, tangents);
+    std::ranges::move(tangents, std::back_inserter(given));
     const std::vector<bool> asked = asked_for(defined);
     const PartedComputation* in_parts = backward_.parts.computation();
     if (!in_parts || std::ranges::count(asked, false) > 0) {
-      return handed_on(backward_.compute(pointers, asked, program_->prune));
+      return handed_on(backward_.compute(std::move(given), asked, program_->prune));
     }
-    auto passage = std::make_unique<GradientPassage>(*in_parts, in_parts->begin(pointers.data(), saved_.size()));
+    std::vector<const at::Tensor*> pointers;
+    for (const at::Tensor& tensor : given) pointers.push_back(&tensor);
+    auto passage = std::make_unique<GradientPassage>(*in_parts, in_parts->begin(pointers.data(), checked));
+    given.clear();
     return GradientPassage::give(std::move(passage), backward_.parts, 0);
   }
 
@@ -224,6 +225,14 @@ class GradientNode final : public autograd::CompiledNode {
   variable_list handed_on(variable_list&& gradients) const {
     if (behind_.empty()) return std::move(gradients);
     return GradientPassage::give(std::make_unique<GradientPassage>(std::move(gradients)), backward_.parts, 0);
+  }
+
+  /// Under the lock.
+  void release() {
+    for (SavedVariable& saved : saved_) saved.reset_data();
+    reread_.clear();
+    inputs_.clear();
+    released_ = true;
   }
 
   /// What the backward reads of the forward. Under the lock.
@@ -250,17 +259,19 @@ class GradientNode final : public autograd::CompiledNode {
   }
 
   /// Tangents as the backward was made for them: zeros where there is none, and with the strides of the capture.
-  void fit(std::vector<const at::Tensor*> saved, variable_list& tangents) const {
+  void fit(const variable_list& saved, variable_list& tangents) const {
     graph::SymbolValues symbols;
     if (!backward_.symbols.empty()) {
+      std::vector<const at::Tensor*> given;
+      for (const at::Tensor& tensor : saved) given.push_back(&tensor);
       // A tangent has the sizes of its result, whatever its strides: symbols found in one are known before it is
       // fitted.
       std::vector<at::Tensor> sized(tangents.begin(), tangents.end());
       for (size_t i = 0; i < sized.size(); ++i) {
         if (!sized[i].defined()) sized[i] = torch::autograd::Node::input_metadata(i).zeros_like();
       }
-      for (const at::Tensor& tensor : sized) saved.push_back(&tensor);
-      symbols = backward_.symbols.read(saved.data());
+      for (const at::Tensor& tensor : sized) given.push_back(&tensor);
+      symbols = backward_.symbols.read(given.data());
     }
     for (size_t i = 0; i < tangents.size(); ++i) {
       const graph::TensorMeta& meta = backward_.tangents[i];

@@ -22,11 +22,12 @@ def test_what_a_program_asks_of_its_device() -> None:
     x, w = torch.randn(64, 128), torch.randn(128, 64)
     (result,), asked = _testing.recorded_run(FUSED, [x, w])
     torch.testing.assert_close(result, (x.sin() @ w).tanh())
-    # Code for both kernels, memory for what stands between, the result's own, and the kernels in order.
+    # Code for both kernels, memory for what stands between, and the kernels in order, the result's own memory in front
+    # of the one that writes it.
     assert asked == [
         "compile 2",
         f"allocate {4 * (64 * 128 + 64 * 64)}",
-        f"empty {64 * 64}",
         "launch magneto::sin",
+        f"empty {64 * 64}",
         "launch magneto::tanh",
     ]

@@ -129,6 +129,8 @@ class TensorComputation : public Computation {
   /// autograd. Needs no GIL, which operators written in Python take themselves. Throws what the operators throw; some
   /// outputs may be set then.
   virtual void compute(const at::Tensor* const* inputs, at::Tensor* outputs) const = 0;
+  /// The same of inputs that nobody else needs: they may be dropped one by one while it runs.
+  virtual void consume(std::vector<at::Tensor>& inputs, at::Tensor* outputs) const;
   virtual size_t input_count() const = 0;
   virtual size_t output_count() const = 0;
 };

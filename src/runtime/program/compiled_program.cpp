@@ -13,6 +13,7 @@
 #include "graph/text.h"
 #include "observe/times.h"
 #include "runtime/device/device.h"
+#include "runtime/device/memory_pool.h"
 #include "runtime/plan/failed_call.h"
 #include "runtime/program/compiled_steps.h"
 #include "runtime/program/dispatch_scope.h"
@@ -21,16 +22,6 @@
 
 namespace magneto::runtime {
 namespace {
-
-/// Offset: in elements.
-at::Tensor strided_over(const Device& device, const at::Storage& storage, c10::ScalarType dtype, int64_t offset,
-                        const Register& info) {
-  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(storage), device.keys(),
-                                                   c10::scalarTypeToTypeMeta(dtype));
-  impl->set_storage_offset(offset);
-  impl->set_sizes_and_strides(info.sizes, info.strides);
-  return at::Tensor(std::move(impl));
-}
 
 /// A weight for operators that only read, but ask for memory as if they would write: what is lazily copied stays so.
 at::Tensor read_only(const Device& device, const at::Tensor& tensor, const Register& info) {
@@ -61,14 +52,16 @@ class FrameLease {
 
 class Run {
  public:
-  Run(const CompiledProgram::Impl& impl, const Prepacked& prepared, CallFrame& frame, DispatchScope& scope)
+  Run(const CompiledProgram::Impl& impl, const Prepacked& prepared, CallFrame& frame, DispatchScope& scope,
+      at::Tensor* owned)
       : impl_(impl),
         prepacked_(prepared),
         frame_(frame),
         registers_(frame.registers),
         info_(frame.sized ? frame.sized->registers.data() : impl.registers.data()),
         kernel_runs_(frame.sized ? frame.sized->kernels.data() : impl.kernel_runs.data()),
-        scope_(scope) {}
+        scope_(scope),
+        owned_(owned) {}
 
   void run(const at::Tensor* const* inputs, at::Tensor* outputs) {
     recording_ = at::hasCallbacks();
@@ -153,6 +146,10 @@ class Run {
   }
 
   void run_step(const CompiledStep& step) {
+    for (const int32_t index : step.born) {
+      const at::Tensor* dying = taken_over(info_[index]);
+      registers_[index] = dying ? made_of(c10::Storage(dying->storage()), info_[index]) : fresh(index);
+    }
     if (step.kernel >= 0) {
       for (const PointerFill& fill : step.fills) fill_pointer(fill);
       const KernelCall& call = impl_.kernels[step.kernel];
@@ -165,9 +162,28 @@ class Run {
       }
     } else {
       for (const int32_t view : step.views) make_view(view);
+      if (owned_) make_room(impl_.calls[step.call]);
       run_call(step);
     }
     for (const int32_t index : step.dead) registers_[index].reset();
+    if (owned_) drop_spent(step);
+  }
+
+  /// Inputs that are needed no more die.
+  void drop_spent(const CompiledStep& step) {
+    for (const int32_t index : step.spent) {
+      registers_[index].reset();
+      owned_[info_[index].index].reset();
+    }
+    for (const int32_t index : step.dead) outside_ -= bytes_outside(index);
+  }
+  /// An operator is about to allocate its results outside of the pool, which gives back pages of what has died.
+  void make_room(const Step& call) {
+    for (const int32_t index : call.results) outside_ += bytes_outside(index);
+    if (outside_ > made_up_) made_up_ += static_cast<int64_t>(release_pooled(static_cast<size_t>(outside_ - made_up_)));
+  }
+  int64_t bytes_outside(int32_t index) const {
+    return index >= 0 && info_[index].source == Source::Returned ? info_[index].bytes : 0;
   }
 
   void run_kernel(const KernelCall& call, const KernelRun& run) {
@@ -189,12 +205,30 @@ class Run {
 
   at::Tensor fresh(int32_t index) {
     const Register& info = info_[index];
-    const std::optional<OutputMemory>& memory = impl_.outputs.memory[index];
-    if (!memory || info.bytes < OutputMemory::kLeastBytes) {
+    // Other devices' allocators keep large blocks by themselves.
+    if (info.bytes < kLeastPooledBytes || impl_.device->type() != c10::DeviceType::CPU) {
       return impl_.device->empty_strided(info.sizes, info.strides, info.dtype);
     }
-    at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-        memory->take(static_cast<size_t>(info.bytes)), impl_.device->keys(), c10::scalarTypeToTypeMeta(info.dtype));
+    return made_of(take_pooled(static_cast<size_t>(info.bytes)), info);
+  }
+
+  /// The tensor whose memory a register takes, if it has one. An input's, if nobody else knows of that memory.
+  const at::Tensor* taken_over(const Register& info) const {
+    if (info.over < 0) return nullptr;
+    const Register& old = info_[info.over];
+    if (old.source != Source::Input) return &registers_[info.over];
+    if (!owned_) return nullptr;
+    const at::Tensor& input = owned_[old.index];
+    const c10::Storage& storage = input.storage();
+    const size_t holders = registers_[info.over].defined() ? 2 : 1;  // of the tensor: this run
+    const bool sole = input.use_count() == holders && storage.use_count() == 1 && is_pooled(storage);
+    return sole && input.storage_offset() == 0 && static_cast<int64_t>(storage.nbytes()) >= info.bytes ? &input
+                                                                                                       : nullptr;
+  }
+
+  at::Tensor made_of(c10::Storage storage, const Register& info) const {
+    at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), impl_.device->keys(),
+                                                                 c10::scalarTypeToTypeMeta(info.dtype));
     tensor.unsafeGetTensorImpl()->set_sizes_and_strides(info.sizes, info.strides);
     return tensor;
   }
@@ -210,8 +244,9 @@ class Run {
     const Step& call = impl_.calls[step.call];
     if (recording_) {
       // So that profilers see operators as they do in eager; results land where later steps expect them.
+      at::Tensor planned = step.out ? registers_[call.results[0]] : at::Tensor();
       call_dispatched(call);
-      if (step.out) keep_planned(call.results[0]);
+      if (step.out) keep_planned(call.results[0], std::move(planned));
       return fix_results(call);
     }
     const RunTensors tensors{nullptr, nullptr, registers_.data()};
@@ -229,13 +264,9 @@ class Run {
     fix_results(call);
   }
 
-  /// A result that was made elsewhere is moved into the arena's tensor.
-  void keep_planned(int32_t index) {
-    const Register& info = info_[index];
-    if (info.source != Source::Arena) return;
-    const at::Tensor made = std::move(registers_[index]);
-    registers_[index] = strided_over(*impl_.device, frame_.arena, info.dtype,
-                                     info.offset / static_cast<int64_t>(c10::elementSize(info.dtype)), info);
+  /// A result that was made elsewhere is moved into the tensor that was there for it.
+  void keep_planned(int32_t index, at::Tensor planned) {
+    const at::Tensor made = std::exchange(registers_[index], std::move(planned));
     registers_[index].copy_(made);
     if (made.unsafeGetTensorImpl()->is_wrapped_number())
       registers_[index].unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -363,6 +394,10 @@ class Run {
   const Register* info_;
   const KernelRun* kernel_runs_;
   DispatchScope& scope_;
+  /// The inputs, if the run may drop them.
+  at::Tensor* const owned_;
+  /// Bytes that operators have allocated and that live, and those that the pool has given back for them.
+  int64_t outside_ = 0, made_up_ = 0;
   bool recording_ = false;
   /// Nobody watches, and kernels are machine code.
   bool quick_ = false;
@@ -397,122 +432,11 @@ bool writes_overlap(const CompiledProgram::Impl& impl, const at::Tensor* const* 
 
 }  // namespace
 
-std::unique_ptr<CallFrame> CompiledProgram::Impl::take_frame(CallMemory& memory) const {
-  CallFrame* spare = memory.spare.exchange(nullptr, std::memory_order_acq_rel);
-  if (spare) return std::unique_ptr<CallFrame>(spare);
-  if (const std::unique_lock lock(memory.mutex, std::try_to_lock); lock && !memory.frames.empty()) {
-    std::unique_ptr<CallFrame> frame = std::move(memory.frames.back());
-    memory.frames.pop_back();
-    return frame;
-  }
-  return make_frame();
-}
-
-void CompiledProgram::Impl::give_frame(CallMemory& memory, std::unique_ptr<CallFrame> frame) {
-  CallFrame* expected = nullptr;
-  if (memory.spare.compare_exchange_strong(expected, frame.get(), std::memory_order_acq_rel)) {
-    (void)frame.release();  // `spare` owns it
-    return;
-  }
-  if (const std::unique_lock lock(memory.mutex, std::try_to_lock); lock) memory.frames.push_back(std::move(frame));
-}
-
-std::unique_ptr<CallFrame> CompiledProgram::Impl::make_frame() const {
-  // Kept across calls: they must be no inference tensors, whatever mode the first call is in.
-  const c10::InferenceMode no_inference(false);
-  auto frame = std::make_unique<CallFrame>();
-  frame->registers.resize(registers.size());
-  frame->pointers.resize(fills.count);
-  for (size_t r = 0; r < registers.size(); ++r) {
-    if (registers[r].source == Source::Constant) frame->registers[r] = constants[registers[r].index];
-  }
-  if (sized) {
-    frame->sized = std::make_unique<FrameSizes>(*sized, registers);
-    for (size_t k = 0; k < kernels.size(); ++k) frame->sized->kernels[k].may_be_serial = kernel_runs[k].may_be_serial;
-    return frame;
-  }
-  frame->allocate(*device, arena_bytes);
-  place_tensors(*frame, registers);
-  return frame;
-}
-
-void CallFrame::allocate(const Device& device, int64_t bytes) {
-  held_memory().arenas -= std::exchange(arena_bytes, 0);
-  arena = {};
-  if (bytes == 0) return;
-  arena = device.allocate(bytes);
-  arena_bytes = bytes;
-  held_memory().arenas += bytes;
-}
-
-void CompiledProgram::Impl::resize(CallFrame& frame, const at::Tensor* const* inputs) const {
-  if (!sized->reader.update(inputs, frame.sized->values)) return;
-  const c10::InferenceMode no_inference(false);
-  try {
-    frame.sized->resize(*sized);
-    if (frame.sized->arena_bytes > frame.arena_bytes) frame.allocate(*device, frame.sized->arena_bytes);
-    place_tensors(frame, frame.sized->registers);
-  } catch (...) {  // so much memory is not there: the frame is for no sizes
-    frame.sized->values = {};
-    throw;
-  }
-}
-
-/// The arena's tensors and the pointers that stay from call to call.
-void CompiledProgram::Impl::place_tensors(CallFrame& frame, const std::vector<Register>& infos) const {
-  const auto place = [&](size_t r, int64_t offset) {
-    const Register& info = infos[r];
-    at::Tensor& tensor = frame.registers[r];
-    if (tensor.defined() && tensor.use_count() == 1 &&
-        tensor.storage().unsafeGetStorageImpl() == frame.arena.unsafeGetStorageImpl()) {
-      tensor.unsafeGetTensorImpl()->set_sizes_and_strides(info.sizes, info.strides, offset);
-    } else {
-      tensor = strided_over(*device, frame.arena, info.dtype, offset, info);
-    }
-  };
-  const auto elements = [](const Register& info) {
-    return info.offset / static_cast<int64_t>(c10::elementSize(info.dtype));
-  };
-  for (size_t r = 0; r < infos.size(); ++r) {
-    const Register& info = infos[r];
-    if (info.source == Source::Arena && !info.prepared && info.held) place(r, elements(info));
-  }
-  for (size_t r = 0; r < infos.size(); ++r) {
-    const Register& info = infos[r];
-    if (info.source != Source::View) continue;
-    const Register& base = infos[info.index];
-    if (base.source == Source::Arena && !base.prepared) place(r, elements(base) + info.offset);
-  }
-  for (const PointerFill& fill : fills.kept) {
-    const Register& info = infos[fill.reg];
-    frame.pointers[fill.position] = info.source == Source::Arena
-                                        ? static_cast<char*>(frame.arena.mutable_data()) + info.offset
-                                        : const_cast<void*>(frame.registers[fill.reg].const_data_ptr());
-  }
-}
-
-void CompiledProgram::Impl::bind(CallFrame& frame, std::shared_ptr<PrepackedMemory> memory) const {
-  const c10::InferenceMode no_inference(false);
-  const auto over = [&](const Register& info, int64_t bytes, int64_t elements) {
-    return strided_over(*device, memory->storage, info.dtype,
-                        bytes / static_cast<int64_t>(c10::elementSize(info.dtype)) + elements, info);
-  };
-  for (size_t r = 0; r < registers.size(); ++r) {
-    const Register& info = registers[r];
-    if (info.prepared && info.source == Source::Arena) frame.registers[r] = over(info, info.offset, 0);
-    if (info.source == Source::View && registers[info.index].prepared)
-      frame.registers[r] = over(info, registers[info.index].offset, info.offset);
-  }
-  for (size_t i = 0; i < memory->tensors.size(); ++i) frame.registers[prepacked.tensors[i]] = memory->tensors[i];
-  for (const PointerFill& fill : prepacked.fills) {
-    frame.pointers[fill.position] = const_cast<void*>(frame.registers[fill.reg].const_data_ptr());
-  }
-  frame.prepared = std::move(memory);
-}
-
-CompiledProgram::CompiledProgram(lower::LoopProgram program, const Device& device) : impl_(std::make_shared<Impl>()) {
+CompiledProgram::CompiledProgram(lower::LoopProgram program, const Device& device, bool pooled)
+    : impl_(std::make_shared<Impl>()) {
   impl_->program = std::move(program);
   impl_->device = &device;
+  impl_->pooled = pooled && device.type() == c10::DeviceType::CPU;
   {
     const StageTime time("compile.backend.memory");
     build_compiled(*impl_);
@@ -567,7 +491,7 @@ RunsAsCaptured& runs_as_captured() {
   return counts;
 }
 
-bool CompiledProgram::run(const at::Tensor* const* inputs, at::Tensor* outputs) const {
+bool CompiledProgram::run(const at::Tensor* const* inputs, at::Tensor* outputs, at::Tensor* owned) const {
   DispatchScope scope;
   const auto as_captured = [](std::atomic<int64_t>& count) {
     ++count;
@@ -586,7 +510,7 @@ bool CompiledProgram::run(const at::Tensor* const* inputs, at::Tensor* outputs) 
   scope.enter(/*with_tracking=*/false);
   FrameLease frame(*impl_, *memory_);
   if (impl_->sized) impl_->resize(*frame, inputs);
-  Run(*impl_, memory_->prepared, *frame, scope).run(inputs, outputs);
+  Run(*impl_, memory_->prepared, *frame, scope, owned).run(inputs, outputs);
   return true;
 }
 

@@ -1,8 +1,12 @@
 // Runs a LoopProgram: generated kernels and operators' own kernels over planned memory.
 //
 // Memory of one call: intermediate tensors lie at planned offsets of one arena, which is kept and used again by later
-// calls, as are the tensor objects over it. Outputs have memory of their own. Calls at the same time have an arena
-// each.
+// calls, as are the tensor objects over it. Outputs have memory of their own (runtime/device/memory_pool.h). Calls at
+// the same time have an arena each.
+//
+// Of a training step much is kept between forward and backward, which dies while the backward runs. There memory is
+// pooled: large intermediates lie beside the outputs, so that they, and gradients, come to lie where what was saved has
+// died.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,13 +36,14 @@ class Device;
 class CompiledProgram {
  public:
   /// Compiles the kernels for the device. Throws NoCodeGenerator where it has none.
-  CompiledProgram(lower::LoopProgram program, const Device& device);
+  CompiledProgram(lower::LoopProgram program, const Device& device, bool pooled = false);
   ~CompiledProgram();
   CompiledProgram(CompiledProgram&&) noexcept;
 
   /// As AtenProgram::run. False: nothing was done, because something unusual is around (tensor subclasses, modes, lazy
   /// tensors, inputs that share memory with one that is written): the captured operators must be run one by one.
-  bool run(const at::Tensor* const* inputs, at::Tensor* outputs) const;
+  /// `owned`, if not null: the same inputs, which the run may drop one by one when it needs them no more.
+  bool run(const at::Tensor* const* inputs, at::Tensor* outputs, at::Tensor* owned = nullptr) const;
 
   /// The same code, with memory of its own for what is made of weights. Nothing: it makes nothing of weights.
   std::optional<CompiledProgram> for_other_weights() const;

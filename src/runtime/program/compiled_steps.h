@@ -7,9 +7,9 @@
 
 #include "observe/program_watch.h"
 #include "runtime/device/device.h"
+#include "runtime/device/memory_pool.h"
 #include "runtime/program/compiled_program.h"
 #include "runtime/program/held_memory.h"
-#include "runtime/program/output_memory.h"
 #include "runtime/program/prepacked.h"
 #include "runtime/program/program_steps.h"
 #include "runtime/program/register.h"
@@ -36,8 +36,12 @@ struct CompiledStep {
   /// The operator: its arguments are registers, its results too.
   int32_t call = -1;
   OutCall out = nullptr;
+  /// Fresh registers to be made before this step.
+  std::vector<int32_t> born;
   /// Registers that die with this step: tensor objects that are no part of the arena.
   std::vector<int32_t> dead;
+  /// Inputs that no later step needs.
+  std::vector<int32_t> spent;
   /// Views to be made before this step.
   std::vector<int32_t> views;
 };
@@ -71,11 +75,19 @@ struct CallFrame {
   torch::jit::Stack stack;
 };
 
+/// A tensor over memory that is there. Offset: in elements.
+at::Tensor strided_over(const Device& device, const at::Storage& storage, c10::ScalarType dtype, int64_t offset,
+                        const Register& info);
+
 /// What calls leave for later ones.
 struct CallMemory {
   CallMemory(const Device& device, const std::vector<int32_t>& weights, int64_t bytes)
       : prepared(device, weights, bytes) {}
-  ~CallMemory() { delete spare.load(); }
+  /// What it held free for its calls serves nobody for sure.
+  ~CallMemory() {
+    delete spare.load();
+    release_pooled(SIZE_MAX);
+  }
   CallMemory(const CallMemory&) = delete;
 
   Prepacked prepared;
@@ -131,13 +143,13 @@ struct ProgramOutputs {
   std::vector<Step> views;
   /// By how much versions of registers move.
   std::vector<std::pair<int32_t, int32_t>> bumps;
-  /// Memory of those that kernels and out calls write, by register; without a slot for small ones.
-  std::vector<std::optional<OutputMemory>> memory;
 };
 
 struct CompiledProgram::Impl {
   lower::LoopProgram program;
   const Device* device = nullptr;
+  /// Large intermediates have memory of their own, instead of a place in the arena.
+  bool pooled = false;
   std::vector<Register> registers;
   std::vector<at::Tensor> constants;
   std::vector<KernelCall> kernels;
@@ -149,7 +161,8 @@ struct CompiledProgram::Impl {
   ProgramOutputs outputs;
   /// Registers that hold nothing between calls.
   std::vector<int32_t> transient;
-  /// Registers to be given a tensor before the first step: inputs that somebody holds, copies, outputs.
+  /// Registers to be given a tensor before the first step: inputs that somebody holds, copies, outputs that no step
+  /// writes.
   std::vector<int32_t> starting;
   PointerFills fills;
   int64_t arena_bytes = 0;

@@ -25,6 +25,7 @@ std::string buffers_text(const CompiledProgram::Impl& impl) {
     out += register_name(static_cast<int32_t>(r)) + ": " + sources[static_cast<int>(info.source)];
     if (info.index >= 0) out += (info.source == Source::View ? " r" : " ") + std::to_string(info.index);
     if (info.prepared) out += ", prepared";
+    if (info.over >= 0) out += " over " + register_name(info.over);
     if (info.source == Source::Arena) {
       out += " +" + std::to_string(info.offset) + ", " + std::to_string(info.bytes) + " bytes";
     }

@@ -16,7 +16,8 @@ enum class Source : uint8_t {
   Constant,  // the program's tensor
   Copy,      // a copy of a constant for each call
   Arena,     // planned memory; the tensor object is kept with the arena
-  Fresh,     // made for each call: outputs and what they share memory with
+  Fresh,     // made for each call, in front of the first step that writes it: outputs and what they share memory with,
+             // and large intermediates where memory is pooled
   Returned,  // what an operator's kernel gave
   View,      // geometry over another register
 };
@@ -31,6 +32,9 @@ struct Register {
   /// Arena: bytes. View: elements.
   int64_t offset = 0;
   int64_t bytes = 0;
+  /// Fresh: the register whose memory it takes over, which dies with the step that makes this one. -1: none. Of an
+  /// input: where a run may.
+  int32_t over = -1;
   /// A later step reads it: it must be what the capture saw.
   bool read = false;
   /// Something but a kernel needs the tensor object. (Kernels need pointers.)
