@@ -50,6 +50,15 @@ def hooked(hook: Callable[[Any], Any]) -> Callable[..., Any]:
     return register_hook
 
 
+def gradients_of(roots: Any, leaves: Any, tangents: Any, retains: bool) -> Any:
+    """torch.autograd.backward, as graphs have it: what it adds to the gradients of the leaves."""
+    import torch
+
+    for leaf in leaves:
+        _C.refuse_hooks_behind(leaf)
+    return torch.autograd.grad(roots, leaves, tangents, retain_graph=retains, allow_unused=True)
+
+
 @functools.cache
 def reentrant() -> Any:
     """What torch.utils.checkpoint.CheckpointFunction is to a capture: its backward is never asked for."""

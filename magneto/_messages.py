@@ -110,7 +110,7 @@ def _called(message: str) -> str:
     if called.startswith("an object of type "):
         return " ".join(called.split(" ")[:5])
     if called:
-        name = called.partition(" ")[0].removeprefix("builtins.").removeprefix("__main__.")
+        name = called.partition(" ")[0].rstrip(":").removeprefix("builtins.").removeprefix("__main__.")
         name = name.removeprefix("torch._tensor.")
         return re.sub(r"^torch\._C\.(TensorBase|_TensorBase)\.", "Tensor.", name)
     operator = message.partition(": ")[0]

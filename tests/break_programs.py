@@ -143,14 +143,16 @@ def mutation_fixed(x, parameter):
     return parameter * 2
 
 
-def autograd_call(x):
-    loss = (x * 2).sum()
-    loss.backward()  # <- here
+def autograd_call(h):
+    loss = h.sum()
+    loss.backward()  # <- here, where h was computed before: its history is none of the graph's
     return loss
 
 
-def autograd_call_fixed(x):  # the caller calls backward()
-    return (x * 2).sum()
+def autograd_call_fixed(x):
+    loss = (x * 2).sum()
+    loss.backward()
+    return loss
 
 
 async def later(x):
@@ -235,7 +237,12 @@ EXAMPLES: dict[str, Example] = {
     "UnsupportedOperator": Example(unsupported_operator, unsupported_operator_fixed),
     "DataAccess": Example(data_access, data_access_fixed),
     "Mutation": Example(mutation, mutation_fixed, lambda: (torch.ones(3), torch.nn.Parameter(torch.ones(3)))),
-    "AutogradCall": Example(autograd_call, autograd_call_fixed, lambda: (torch.ones(3, requires_grad=True),)),
+    "AutogradCall": Example(
+        autograd_call,
+        autograd_call_fixed,
+        lambda: (torch.ones(3, requires_grad=True) * 2,),
+        lambda: (torch.ones(3, requires_grad=True),),
+    ),
     "Generator": Example(generator, generator_fixed),
     "Callback": Example(callback, callback_fixed),
     "Finalizer": Example(finalizer, finalizer_fixed, fixed_arguments=lambda: (torch.ones(3), Temporary())),

@@ -4,6 +4,7 @@
 #include <Python.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include "autograd/engine.h"
 #include "autograd/interpreted_hook.h"
 #include "autograd/kept_gradients.h"
+#include "autograd/leftover_tasks.h"
 #include "autograd/nodes.h"
 #include "autograd/regions.h"
 #include "autograd/stopped_nodes.h"
@@ -99,6 +101,16 @@ Way way_from(const Edge& root, const Map& map, const std::set<EdgeKey>& stops) {
     for (const Edge& next : edge.function->next_edges()) open.push_back(next);
   }
   return way;
+}
+
+/// Those of the leaves to which the way leads.
+std::vector<graph::ValueId> leaves_on(const Way& way, const std::vector<graph::ValueId>& leaves,
+                                      const std::vector<Edge>& edges) {
+  std::vector<graph::ValueId> found;
+  for (size_t leaf = 0; leaf < leaves.size(); ++leaf) {
+    if (way.ends.contains(key_of(edges[leaf]))) found.push_back(leaves[leaf]);
+  }
+  return found;
 }
 
 using Sets = std::vector<std::vector<size_t>>;
@@ -323,7 +335,50 @@ graph::ValueId JointTrace::hidden_hook() const {
   return graph::kNoValue;
 }
 
+void JointTrace::check_groups() const {
+  const std::set<graph::ValueId> changed = graph::changed_in_place(*graph_);
+  for (const Group& group : groups_) {
+    for (size_t i = group.begin; i < group.end && !changed.empty(); ++i) {
+      graph::for_each_operand(graph_->aten_nodes[i], [&](graph::ValueId id) {
+        if (changed.contains(id)) throw Refused{"an in-place operator changes the sizes of a tensor that is saved"};
+      });
+    }
+    const auto none = [](graph::ValueId id) { return id == graph::kNoValue; };
+    if (std::ranges::all_of(group.gradients, none)) throw Refused{"a result leads to no input's gradient"};
+  }
+}
+
+std::string JointTrace::error_of(size_t root, const torch::autograd::edge_list& ends) {
+  if (ends.empty()) return {};
+  const fake::Session::Mark before = session_->mark();
+  const at::Tensor& fake = results_.fake_of_root(root);
+  const fake::TakesSparseGradients takes_sparse;
+  std::string found;
+  try {
+    run_engine(*session_, {torch::autograd::impl::gradient_edge(fake)}, {session_->make_tangent(fake, "tangent")},
+               ends);
+  } catch (const std::exception& error) {  // python_error among them
+    PyErr_Clear();
+    const std::string_view text = error.what();
+    constexpr std::string_view written =
+        "one of the variables needed for gradient computation has been modified by an inplace operation";
+    if (text.find(torch::autograd::ERR_BACKWARD_TWICE) != std::string_view::npos) {
+      found = torch::autograd::ERR_BACKWARD_TWICE;
+    } else if (text.find(written) != std::string_view::npos) {
+      found = std::string(written) + ", in a compiled function, behind its backward()";
+    }
+    drop_leftover_tasks();
+  }
+  session_->take_refusal();
+  session_->rollback(before);
+  if (!found.empty() && root >= results_.computed.size()) {
+    throw Refused{"an input is written by what a gradient has passed"};
+  }
+  return found;
+}
+
 void for_each_input(const Joint& joint, const std::function<void(graph::ValueId)>& visit) {
+  for (const Results::Freed& freed : joint.results.freed) std::ranges::for_each(freed.leaves, visit);
   for (const Backward& backward : joint.backwards) {
     for (const graph::ValueId id : backward.saved) visit(id);
     for (const Backward::Leaf& leaf : backward.leaves) {
@@ -362,7 +417,15 @@ std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& 
     for (size_t i = 0; i < trace.results_.roots(); ++i) {
       const at::Tensor& root = trace.results_.fake_of_root(i);
       if (!root.requires_grad()) continue;
-      roots.push_back(torch::autograd::impl::gradient_edge(root));
+      const Edge edge = torch::autograd::impl::gradient_edge(root);
+      if (trace.results_.frees) {
+        const Way way = way_from(edge, map, {});
+        if (const std::string error = trace.error_of(i, leaf_edges); !error.empty()) {
+          trace.results_.freed.push_back({i, error, leaves_on(way, leaves, leaf_edges)});
+          continue;
+        }
+      }
+      roots.push_back(edge);
       trace.roots_.push_back(i);
       // What is handed out as another tensor has hooks of its own, and those of the segment are in the graph.
       const bool handed_out =
@@ -391,7 +454,7 @@ std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& 
       std::vector<bool>& reaches = trace.reaches_.emplace_back();
       for (const Edge& end : ends) reaches.push_back(way.ends.contains(key_of(end)));
     }
-    if (leaf_edges.empty()) return refuse("no input requires gradients, though a result does");
+    if (leaf_edges.empty() && !roots.empty()) return refuse("no input requires gradients, though a result does");
     const size_t data_sizes = graph.symbols_of(graph::ValueKind::Result).size();
     for (const std::vector<size_t>& set : found.sets) {
       const fake::Session::Mark before = session.mark();
@@ -421,16 +484,7 @@ std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& 
       return refuse("a hook on a gradient is given only a part of it");
     }
     if (trace.adds_sparse()) return refuse("sparse gradients of one weight from several results");
-    const std::set<graph::ValueId> changed = graph::changed_in_place(graph);
-    for (const Group& group : trace.groups_) {
-      for (size_t i = group.begin; i < group.end && !changed.empty(); ++i) {
-        graph::for_each_operand(graph.aten_nodes[i], [&](graph::ValueId id) {
-          if (changed.contains(id)) throw Refused{"an in-place operator changes the sizes of a tensor that is saved"};
-        });
-      }
-      const auto none = [](graph::ValueId id) { return id == graph::kNoValue; };
-      if (std::ranges::all_of(group.gradients, none)) return refuse("a result leads to no input's gradient");
-    }
+    trace.check_groups();
   } catch (const Refused& refused) {
     return refuse(refused.why);
   } catch (const std::exception& error) {  // python_error among them, whose destructor needs the GIL that we hold

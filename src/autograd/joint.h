@@ -130,6 +130,11 @@ class JointTrace {
   std::vector<std::vector<size_t>> sharing(const Group& group) const;
   bool adds_sparse() const;
   graph::ValueId hidden_hook() const;
+  /// Throws where the gradients can't be had after all.
+  void check_groups() const;
+  /// What the backward of the root raises, since a gradient that was taken inside has freed what it would need; empty:
+  /// nothing. `ends`: of the leaves.
+  std::string error_of(size_t root, const std::vector<torch::autograd::Edge>& ends);
   WholeJoint take_whole(const PartitionWay& way) const;
   std::vector<const Group*> inner_first() const;
 

@@ -1,9 +1,12 @@
 #include "autograd/nodes.h"
 
 #include <pybind11/pybind11.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/csrc/autograd/python_function.h>
 
+#include <algorithm>
+#include <functional>
 #include <unordered_set>
 #include <vector>
 
@@ -50,22 +53,72 @@ bool is_history(const Node& node) { return dynamic_cast<const torch::autograd::E
 
 bool lacks_derivative(const Node& node) { return node.name().find("NotImplemented") != std::string::npos; }
 
+namespace {
+
+/// Calls `visit` for each node on the way from `roots`, as long as that says so.
+void walk(const torch::autograd::variable_list& roots, std::unordered_set<const Node*> seen,
+          const std::function<bool(Node&)>& visit) {
+  std::vector<Node*> open;
+  const auto meet = [&](Node* node) {
+    if (node && seen.insert(node).second) open.push_back(node);
+  };
+  for (const at::Tensor& root : roots) {
+    if (root.requires_grad()) meet(torch::autograd::impl::gradient_edge(root).function.get());
+  }
+  while (!open.empty()) {
+    Node* node = open.back();
+    open.pop_back();
+    if (!visit(*node)) return;
+    for (const auto& next : node->next_edges()) meet(next.function.get());
+  }
+}
+
+}  // namespace
+
 bool passes(const torch::autograd::variable_list& roots, const torch::autograd::variable_list& ends,
             bool (*what)(const Node&)) {
   std::unordered_set<const Node*> seen;
   for (const at::Tensor& end : ends) seen.insert(torch::autograd::impl::gradient_edge(end).function.get());
-  std::vector<const Node*> open;
-  const auto meet = [&](const Node* node) {
-    if (node && seen.insert(node).second) open.push_back(node);
-  };
-  for (const at::Tensor& root : roots) meet(torch::autograd::impl::gradient_edge(root).function.get());
-  while (!open.empty()) {
-    const Node* node = open.back();
-    open.pop_back();
-    if (what(*node)) return true;
-    for (const auto& next : node->next_edges()) meet(next.function.get());
+  bool found = false;
+  walk(roots, std::move(seen), [&](const Node& node) {
+    found = what(node);
+    return !found;
+  });
+  return found;
+}
+
+torch::autograd::variable_list leaves_of(const torch::autograd::variable_list& roots) {
+  torch::autograd::variable_list leaves;
+  walk(roots, {}, [&](Node& node) {
+    if (const auto* end = dynamic_cast<torch::autograd::AccumulateGrad*>(&node)) leaves.push_back(end->variable);
+    return true;
+  });
+  return leaves;
+}
+
+bool has_hooks_behind(const at::Tensor& leaf) {
+  if (!leaf.requires_grad() || !leaf.is_leaf()) return false;
+  if (torch::autograd::impl::post_acc_grad_hooks(leaf)) return true;
+  const auto end = torch::autograd::impl::try_get_grad_accumulator(leaf);
+  return end && !(end->pre_hooks().empty() && end->post_hooks().empty());
+}
+
+void free_graph(const torch::autograd::variable_list& roots, const torch::autograd::variable_list& ends) {
+  std::unordered_set<const Node*> leads;
+  for (const at::Tensor& end : ends) leads.insert(torch::autograd::impl::gradient_edge(end).function.get());
+  std::vector<Node*> nodes;
+  walk(roots, {}, [&](Node& node) {
+    nodes.push_back(&node);
+    return true;
+  });
+  // Sequence numbers fall from a node to those behind it, but for leaves.
+  std::ranges::sort(nodes, {}, &Node::sequence_nr);
+  for (Node* node : nodes) {
+    const auto on = [&](const auto& next) { return leads.contains(next.function.get()); };
+    if (!std::ranges::any_of(node->next_edges(), on)) continue;
+    leads.insert(node);
+    node->release_variables();
   }
-  return false;
 }
 
 }  // namespace magneto::autograd

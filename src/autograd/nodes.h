@@ -48,4 +48,15 @@ bool lacks_derivative(const torch::autograd::Node& node);
 bool passes(const torch::autograd::variable_list& roots, const torch::autograd::variable_list& ends,
             bool (*what)(const torch::autograd::Node&));
 
+/// Leaves to which gradients of `roots` come.
+torch::autograd::variable_list leaves_of(const torch::autograd::variable_list& roots);
+
+/// Code of somebody's is called when a gradient has been added to the leaf's: DistributedDataParallel's, or the
+/// program's.
+bool has_hooks_behind(const at::Tensor& leaf);
+
+/// What the engine does when nobody asks to retain the graph: drops what the nodes on the way from `roots` to `ends`
+/// keep.
+void free_graph(const torch::autograd::variable_list& roots, const torch::autograd::variable_list& ends);
+
 }  // namespace magneto::autograd

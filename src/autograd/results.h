@@ -10,6 +10,7 @@
 #include <functional>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "graph/graph.h"
@@ -47,6 +48,15 @@ struct Results {
   std::vector<Output> outputs;
   /// Gradients are taken inside (torch.autograd.grad): hooks on inputs see them, if there are any.
   bool with_hooks = false;
+  /// ...and they may have freed what results consist of.
+  bool frees = false;
+  /// A root whose gradient passes what was freed, or written since: its backward raises, as in eager.
+  struct Freed {
+    size_t root = 0;
+    std::string error;
+    std::vector<graph::ValueId> leaves;  // inputs that it leads to
+  };
+  std::vector<Freed> freed;
   /// A backward of the program's is given None where a result has no gradient, which zeros would not be.
   bool with_none = false;
 

@@ -16,10 +16,12 @@
 #include <algorithm>
 
 #include "autograd/compiled_node.h"
+#include "autograd/nodes.h"
 #include "autograd/stopped_nodes.h"
 #include "fake/autograd_node.h"
 #include "graph/aliases.h"
 #include "runtime/autocast_scope.h"
+#include "runtime/freed_results.h"
 #include "runtime/gradient_chain.h"
 #include "runtime/jagged_results.h"
 #include "runtime/partial_gradients.h"
@@ -123,6 +125,7 @@ struct Program {
   // Positions among the inputs.
   std::vector<size_t> written;
   std::vector<size_t> written_roots;  // with history: Results::written
+  std::vector<FreedRoot> freed;
   graph::Undo undo;
 };
 
@@ -387,6 +390,10 @@ class JointComputation final : public Computation {
     held.reserve(program.forward->input_count());
     for (size_t i = 0; i < program.forward->input_count(); ++i) held.push_back(THPVariable_Unpack(inputs[i]));
     for (const at::Tensor& tensor : held) pointers.push_back(&tensor);
+    if (has_hooks_behind(held)) {
+      PyErr_Format(PyExc_RuntimeError, "%sno hooks run when gradients are added to a tensor's", kNotSo);
+      throw ComputationError{};
+    }
     if (is_unusual(held) || writes_unusually(held) || calls_hooks(held)) {
       if (program.torch_level) return run_torch_level(inputs, pointers, outputs);
       PyErr_Format(PyExc_RuntimeError, "%snobody looks on while classes of tensors say what operators do", kNotSo);
@@ -432,6 +439,7 @@ class JointComputation final : public Computation {
       node->save(pointers, originals, results.data());
       node->keep_random_state(states);
     }
+    for (const FreedRoot& freed : program.freed) set_freed_history(results[freed.root], freed, held);
     std::vector<at::Tensor> given(program.results.outputs.size());
     if (!with_torch_errors([&] { program.views.make(pointers.data(), results.data(), given.data()); })) {
       throw PythonError{};
@@ -500,6 +508,11 @@ class JointComputation final : public Computation {
              }
              return !torch::autograd::impl::hooks(input).empty();
            });
+  }
+
+  /// ...and those that wait for what is added to its gradient, which nobody but CPython calls.
+  bool has_hooks_behind(const std::vector<at::Tensor>& inputs) const {
+    return program_->results.with_hooks && std::ranges::any_of(inputs, autograd::has_hooks_behind);
   }
 
   /// What an input was before it is written, with its history.
@@ -582,6 +595,10 @@ std::unique_ptr<Computation> make_joint_computation(const graph::Graph& graph, a
   program->undo = graph::undo_of(graph);
   for (const auto& written : joint.results.written) {
     program->written_roots.push_back(position(graph.inputs, written.input));
+  }
+  for (const autograd::Results::Freed& freed : joint.results.freed) {
+    FreedRoot& made = program->freed.emplace_back(FreedRoot{.root = freed.root, .error = freed.error});
+    for (const graph::ValueId leaf : freed.leaves) made.leaves.push_back(position(graph.inputs, leaf));
   }
   program->forward = std::move(forward);
   program->torch_level = std::move(torch_level);

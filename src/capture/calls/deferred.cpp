@@ -92,7 +92,7 @@ Ref DeferredCalls::defer(PyObject* callable, const CallArgs& all_args) {
 
 void Rebuilder::deferred_calls() {
   while (deferred_calls_ < c.deferred.calls.size()) {
-    const DeferredCall& call = c.deferred.calls[deferred_calls_++];
+    const DeferredCall call = c.deferred.calls[deferred_calls_++];  // more may come when it is built
     std::vector<int32_t> args = {emit(runtime::PlanOp::Const, {}, call.function.get())};
     for (size_t i = 0; i < call.args.size(); ++i) {
       PyObject* value = call.args[i].get();

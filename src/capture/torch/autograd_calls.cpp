@@ -11,9 +11,12 @@
 #include "capture/torch/torch_calls.h"
 #include "capture/torch/transforms.h"
 #include "capture/world/containers.h"
+#include "python/imported.h"
 #include "support/tensor_object.h"
 
 namespace magneto::capture {
+
+using torch::autograd::variable_list;
 
 namespace {
 
@@ -26,7 +29,7 @@ bool has_hooks(const at::Tensor& tensor) {
 }
 
 /// The tensors of an argument that is one or a list or tuple of them; false: it may be something else.
-bool add_tensors(const Ref& argument, torch::autograd::variable_list& tensors) {
+bool add_tensors(const Ref& argument, variable_list& tensors) {
   const auto add = [&](PyObject* one) {
     if (is_tensor(one)) tensors.push_back(unpack_tensor(one));
     return is_tensor(one);
@@ -36,53 +39,57 @@ bool add_tensors(const Ref& argument, torch::autograd::variable_list& tensors) {
   return std::all_of(items, items + PySequence_Fast_GET_SIZE(argument.get()), add);
 }
 
-/// torch.autograd.grad for inputs, through other inputs that may have been computed from them, or through operators
-/// without a derivative: on stand-ins that way does not go on.
-bool leads_out(Capture& capture, const CallArgs& args) {
-  torch::autograd::variable_list roots, ends;
+}  // namespace
+
+/// A side exit where the engine's way from `roots` to `ends` leads through other inputs that may have been computed
+/// from these, or through operators without a derivative: on stand-ins that way does not go on. So does one that calls
+/// hooks. `ends`: none where all leaves are meant.
+void Gradients::refuse_way(PyObject* function, variable_list roots, variable_list ends) {
+  const auto leave = [&](const std::string& why) {
+    c.side_exit(BreakReason::AutogradCall, callable_name(function) + why);
+  };
+  for (const auto& [id, input] : c.tensors.inputs) {
+    if (has_hooks(unpack_tensor(input.real.get()))) leave(" calls hooks of " + input.source->name());
+  }
+  if (!hooks_at_end.empty()) leave(" may call hooks that were registered before");
+  if (!classes_.empty()) leave(" is called behind tensors whose class has a __torch_dispatch__");
+  const auto is_input = [&](const at::Tensor& tensor) {
+    const graph::ValueId id = c.session->value_of(tensor);
+    return id == graph::kNoValue || c.graph.values[id].kind == graph::ValueKind::Input;
+  };
+  const auto is_constant = [](const at::Tensor& tensor) { return !tensor.requires_grad(); };  // eager's error, as ours
+  const bool of_inputs = ends.empty() || std::ranges::any_of(ends, is_input);
+  std::erase_if(roots, is_constant);
+  std::erase_if(ends, is_constant);
+  if ((of_inputs && autograd::passes(roots, ends, autograd::is_history)) ||
+      autograd::passes(roots, ends, autograd::lacks_derivative)) {
+    leave(" may pass what an input was computed by, before the function was called");
+  }
+}
+
+/// torch.autograd.grad: a torch call, where the engine's way does not lead out of the segment.
+Ref Gradients::call_gradient(PyObject* function, const CallArgs& args) {
+  static constinit Imported grad("torch.autograd", "grad");
+  if (function != grad.get()) return call_backward(function, args);
+  if (is_transforming() || std::ranges::any_of(args.values, holds_transformed))
+    return c.torch.call_torch(function, args);
+  variable_list roots, ends;
   for (size_t i = 0; i < args.values.size(); ++i) {
     const char* name = args.keyword(i) ? PyUnicode_AsUTF8(args.keyword(i))
                        : i == 0        ? "outputs"
                        : i == 1        ? "inputs"
                                        : "";
     const bool root = name == std::string_view("outputs"), end = name == std::string_view("inputs");
-    if ((root || end) && !add_tensors(capture.containers.resolve(args.values[i]), root ? roots : ends)) return true;
+    if ((root || end) && !add_tensors(c.containers.resolve(args.values[i]), root ? roots : ends)) {
+      c.side_exit(BreakReason::AutogradCall, "call of " + callable_name(function));
+    }
   }
-  const auto is_input = [&](const at::Tensor& tensor) {
-    const graph::ValueId id = capture.session->value_of(tensor);
-    return id == graph::kNoValue || capture.graph.values[id].kind == graph::ValueKind::Input;
-  };
-  std::erase_if(roots, [](const at::Tensor& root) { return !root.requires_grad(); });  // eager's error, as ours
-  std::erase_if(ends, [](const at::Tensor& end) { return !end.requires_grad(); });
-  return (std::ranges::any_of(ends, is_input) && autograd::passes(roots, ends, autograd::is_history)) ||
-         autograd::passes(roots, ends, autograd::lacks_derivative);
-}
-
-}  // namespace
-
-/// torch.autograd.grad: a torch call, where the engine's way does not lead out of the segment.
-Ref Gradients::call_gradient(PyObject* function, const CallArgs& args) {
-  if (is_transforming() || std::ranges::any_of(args.values, holds_transformed))
-    return c.torch.call_torch(function, args);
-  for (const auto& [id, input] : c.tensors.inputs) {
-    if (!has_hooks(unpack_tensor(input.real.get()))) continue;
-    c.side_exit(BreakReason::AutogradCall, callable_name(function) + " calls hooks of " + input.source->name());
-  }
-  if (!hooks_at_end.empty()) {
-    c.side_exit(BreakReason::AutogradCall, callable_name(function) + " may call hooks that were registered before");
-  }
-  if (!classes_.empty()) {
-    c.side_exit(BreakReason::AutogradCall,
-                callable_name(function) + " is called behind tensors whose class has a __torch_dispatch__");
-  }
-  if (leads_out(c, args)) {
-    c.side_exit(BreakReason::AutogradCall,
-                callable_name(function) + " may pass what an input was computed by, before the function was called");
-  }
+  refuse_way(function, std::move(roots), std::move(ends));
   try {
     return c.torch.call_torch(function, args);
   } catch (const PythonError&) {  // of the program, or of the engine on stand-ins
     PyErr_Clear();
+    frees_unseen_ = true;
     c.side_exit(BreakReason::AutogradCall, "call of " + callable_name(function));
   }
 }

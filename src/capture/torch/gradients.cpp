@@ -7,6 +7,7 @@
 
 #include "autograd/joint.h"
 #include "autograd/nodes.h"
+#include "capture/calls/deferred.h"
 #include "capture/capture.h"
 #include "capture/exits/exit_builder.h"
 #include "capture/exits/rebuild.h"
@@ -16,6 +17,7 @@
 #include "graph/aliases.h"
 #include "observe/times.h"
 #include "python/imported.h"
+#include "support/tensor_object.h"
 
 namespace magneto::capture {
 
@@ -28,14 +30,35 @@ bool has_new_history(const at::Tensor& fake) {
   return history && !autograd::is_history(*history);
 }
 
-/// It calls torch.autograd.grad, whose operators are in the graph; the hooks that it may call are not.
+/// It calls torch.autograd.grad or backward(), whose operators are in the graph; the hooks that they may call are not.
 bool takes_gradients(const graph::Graph& graph) {
-  static constinit Imported function("torch.autograd", "grad");
-  return std::ranges::any_of(graph.torch_nodes,
-                             [](const graph::TorchNode& node) { return node.target.get() == function.get(); });
+  static constinit Imported grad("torch.autograd", "grad"), backward("magneto._forward", "gradients_of");
+  return std::ranges::any_of(graph.torch_nodes, [](const graph::TorchNode& node) {
+    return node.target.get() == grad.get() || node.target.get() == backward.get();
+  });
+}
+
+/// `p.grad = None`, as zero_grad() says it, and `p.grad = g`: each run does it at the segment's end, behind all other
+/// writes. Whatever asks for the attribute in the segment is told.
+Ref set_grad_function() {
+  static PyMethodDef definition = {"set_grad",
+                                   [](PyObject*, PyObject* args) -> PyObject* {
+                                     PyObject *of = PyTuple_GET_ITEM(args, 0), *grad = PyTuple_GET_ITEM(args, 1);
+                                     if (PyObject_SetAttrString(of, "grad", grad) < 0) return nullptr;
+                                     Py_RETURN_NONE;
+                                   },
+                                   METH_VARARGS, nullptr};
+  static PyObject* const function = PyCFunction_New(&definition, nullptr);
+  return Ref::borrow(function);
 }
 
 }  // namespace
+
+void Gradients::set_at_end(PyObject* tensor) {
+  constexpr int64_t any = DeferredCall::kAnyVersion;
+  const Ref& set = grads.at(c.session->value_of(unpack_tensor(tensor)));
+  c.deferred.calls.push_back({set_grad_function(), {Ref::borrow(tensor), set}, {any, any}});
+}
 
 /// Why no joint graph is to be had, where that shows before the engine is asked; empty: nothing is in the way.
 std::string Gradients::why_no_joint() {
@@ -128,6 +151,7 @@ std::optional<autograd::JointTrace> Gradients::run_backward(std::string* no_join
   results->written = std::move(written);
   results->with_hooks = takes_gradients(c.graph);
   results->hooked = hooked;
+  results->frees = results->with_hooks && !frees_unseen_;
   results->of_classes = !classes_.empty();
   const auto why_not = [&](PyObject* context) -> std::string {
     if (autograd::belongs_to_operator(context)) return {};

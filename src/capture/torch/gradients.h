@@ -34,7 +34,10 @@ class Gradients {
   explicit Gradients(Capture& capture) : c(capture) {}
   Gradients(const Gradients&) = delete;
 
+  /// torch.autograd.grad, torch.autograd.backward and Tensor.backward.
   Ref call_gradient(PyObject* function, const CallArgs& args);
+  /// Each run gives the tensor, at the segment's end, the gradient that it has in the segment (`grads`).
+  void set_at_end(PyObject* tensor);
   bool needs_grad();
   std::optional<autograd::JointTrace> trace_backward(std::string* no_joint);
   Ref apply_autograd_function(const CallArgs& args);
@@ -51,7 +54,8 @@ class Gradients {
   /// They can't be captured beside those that were passed.
   [[noreturn]] void retry_without_classes(const std::string& why);
 
-  std::map<graph::ValueId, Ref> grads;     // of inputs, as the segment has set them: None, or a tensor
+  /// Of inputs, and of leaves that the segment has made, as it has set them: None, or a tensor.
+  std::map<graph::ValueId, Ref> grads;
   std::vector<std::pair<Ref, Ref>> hooks;  // that are interpreted, as they are known in later captures, and on what
   /// Each run registers them on what is then in the tensor's place.
   struct HookAtEnd {
@@ -84,6 +88,9 @@ class Gradients {
   std::optional<autograd::JointTrace> run_backward(std::string* no_joint);
   std::optional<autograd::JointTrace> trace_joint(std::string* no_joint);
   std::string why_no_joint();
+  Ref call_backward(PyObject* function, const CallArgs& args);
+  void refuse_way(PyObject* function, std::vector<at::Tensor> roots, std::vector<at::Tensor> ends);
+  void accumulate(PyObject* leaf, const Ref& grad, PyObject* gradient, bool is_own);
   Ref record_autograd_function(const CallArgs& args);
   /// Why the backward of a custom function can't be run on stand-ins; empty: it can, or that is not known yet.
   std::string why_opaque(PyObject* function) const;
@@ -95,7 +102,9 @@ class Gradients {
   std::string interpret_backwards(const std::function<void()>& run);
 
   Capture& c;
-  std::set<PyObject*> classes_;    // stand-ins that were passed
+  std::set<PyObject*> classes_;  // stand-ins that were passed
+  /// torch.autograd.grad has failed on stand-ins, which may lack what it has freed.
+  bool frees_unseen_ = false;
   std::set<PyObject*> rehearsed_;  // contexts of custom functions; autograd's graph has them
   std::vector<Ref> beside_hooks_;  // tensors that were at hand when a hook was registered, until they are handed on
 };

@@ -1,7 +1,6 @@
 // Attributes of tensors.
 #include <Python.h>
 
-#include "capture/calls/deferred.h"
 #include "capture/calls/handlers.h"
 #include "capture/capture.h"
 #include "capture/numbers/symbols.h"
@@ -25,20 +24,6 @@ namespace {
 bool same_data(const at::Tensor& a, const at::Tensor& b) {
   return a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl() && a.dtype() == b.dtype() &&
          a.sizes() == b.sizes() && a.strides() == b.strides() && a.storage_offset() == b.storage_offset();
-}
-
-/// `p.grad = None`, as zero_grad() says it, and `p.grad = g`: each run does it at the segment's end, behind all other
-/// writes. Whatever asks for the attribute in the segment is told.
-Ref set_grad_function() {
-  static PyMethodDef definition = {"set_grad",
-                                   [](PyObject*, PyObject* args) -> PyObject* {
-                                     PyObject *of = PyTuple_GET_ITEM(args, 0), *grad = PyTuple_GET_ITEM(args, 1);
-                                     if (PyObject_SetAttrString(of, "grad", grad) < 0) return nullptr;
-                                     Py_RETURN_NONE;
-                                   },
-                                   METH_VARARGS, nullptr};
-  static PyObject* const function = PyCFunction_New(&definition, nullptr);
-  return Ref::borrow(function);
 }
 
 /// The plain `getattr(x, name)`, or the same by another function, as a call of the graph.
@@ -98,9 +83,9 @@ Ref Attributes::read_base(PyObject* owner, PyObject* name) {
 
 Ref Attributes::read_grad(PyObject* owner, PyObject* name) {
   const auto value = c.session->value_of(unpack_tensor(owner));
-  auto input = c.tensors.inputs.find(value);
-  if (input == c.tensors.inputs.end()) return Ref::borrow(Py_None);
   if (const auto set = c.gradients.grads.find(value); set != c.gradients.grads.end()) return set->second;
+  const auto input = c.tensors.inputs.find(value);
+  if (input == c.tensors.inputs.end()) return Ref::borrow(Py_None);
   Ref grad = checked(PyObject_GetAttr(input->second.real.get(), name));
   return c.world.wrap(grad.get(), c.sources.grad(input->second.source));
 }
@@ -206,8 +191,7 @@ bool Attributes::write_of_tensor(PyObject* owner, PyObject* name, PyObject* valu
     Ref& set = c.gradients.grads[c.session->value_of(unpack_tensor(owner))];
     if (set.get() == value) return true;
     set = Ref::borrow(value);
-    constexpr int64_t any = DeferredCall::kAnyVersion;
-    c.deferred.calls.push_back({set_grad_function(), {Ref::borrow(owner), set}, {any, any}});
+    c.gradients.set_at_end(owner);
     return true;
   }
   if (setter && PyFunction_Check(setter)) return write_of_object(owner, name, value, setter);

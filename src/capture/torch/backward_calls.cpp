@@ -1,0 +1,200 @@
+// backward(), called by the program: the gradients of all leaves that it comes to are operators of the graph, as those
+// of torch.autograd.grad are, and become `.grad` of the leaves as autograd's own nodes would make them.
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/utils/grad_layout_contract.h>
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+
+#include "autograd/nodes.h"
+#include "capture/capture.h"
+#include "capture/torch/gradients.h"
+#include "capture/torch/tensor_map.h"
+#include "capture/torch/torch_calls.h"
+#include "capture/torch/transforms.h"
+#include "capture/world/attributes.h"
+#include "capture/world/containers.h"
+#include "python/imported.h"
+#include "support/tensor_object.h"
+
+namespace magneto::capture {
+
+using torch::autograd::variable_list;
+
+namespace {
+
+/// The arguments of Tensor.backward and torch.autograd.backward, borrowed.
+struct BackwardCall {
+  PyObject* roots = nullptr;
+  PyObject* gradients = Py_None;
+  PyObject* retain_graph = Py_None;
+  PyObject* create_graph = Py_False;
+  PyObject* ends = Py_None;
+  PyObject* old_gradients = Py_None;  // grad_variables
+};
+
+/// Nothing: arguments of which there are none.
+std::optional<BackwardCall> call_of(PyObject* function, const CallArgs& args) {
+  using Field = std::pair<std::string_view, PyObject * BackwardCall::*>;
+  static const std::vector<Field> of_method = {{"self", &BackwardCall::roots},
+                                               {"gradient", &BackwardCall::gradients},
+                                               {"retain_graph", &BackwardCall::retain_graph},
+                                               {"create_graph", &BackwardCall::create_graph},
+                                               {"inputs", &BackwardCall::ends}};
+  static const std::vector<Field> of_function = {{"tensors", &BackwardCall::roots},
+                                                 {"grad_tensors", &BackwardCall::gradients},
+                                                 {"retain_graph", &BackwardCall::retain_graph},
+                                                 {"create_graph", &BackwardCall::create_graph},
+                                                 {"grad_variables", &BackwardCall::old_gradients},
+                                                 {"inputs", &BackwardCall::ends}};
+  static constinit Imported method("torch", "Tensor.backward");
+  const std::vector<Field>& fields = function == method.get() ? of_method : of_function;
+  BackwardCall call;
+  for (size_t i = 0; i < args.values.size(); ++i) {
+    const auto named = [&](const Field& field) { return field.first == PyUnicode_AsUTF8(args.keyword(i)); };
+    const auto field =
+        args.keyword(i) ? std::ranges::find_if(fields, named) : fields.begin() + std::min(i, fields.size());
+    if (field == fields.end()) return {};
+    call.*(field->second) = args.values[i];
+  }
+  if (!call.roots) return {};
+  return call;
+}
+
+/// A tuple of the argument's tensors, or of Nones among them; null: it is something else.
+Ref as_tuple(Capture& capture, PyObject* argument) {
+  const Ref known = capture.containers.resolve(argument);
+  const auto is_one = [](PyObject* one) { return one == Py_None || is_fake_tensor(one); };
+  if (is_one(known.get())) return checked(PyTuple_Pack(1, known.get()));
+  if (!PyList_CheckExact(known.get()) && !PyTuple_CheckExact(known.get())) return {};
+  Ref items = checked(PySequence_Tuple(known.get()));
+  PyObject** const begin = PySequence_Fast_ITEMS(items.get());
+  return std::all_of(begin, begin + PyTuple_GET_SIZE(items.get()), is_one) ? items : Ref();
+}
+
+variable_list tensors_in(const Ref& tuple) {
+  variable_list tensors;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple.get()); ++i) {
+    PyObject* const item = PyTuple_GET_ITEM(tuple.get(), i);
+    tensors.push_back(item == Py_None ? at::Tensor() : unpack_tensor(item));
+  }
+  return tensors;
+}
+
+bool is_plain(const at::Tensor& tensor) { return tensor.layout() == at::kStrided && !tensor.is_inference(); }
+
+/// What hangs there already is a gradient that another one is added to in place.
+bool takes_sum(Capture& capture, const at::Tensor& leaf, PyObject* grad) {
+  if (grad == Py_None) return true;
+  if (!is_fake_tensor(grad) || !is_exact_tensor_type(Py_TYPE(grad))) return false;
+  const at::Tensor& known = unpack_tensor(grad);
+  return is_plain(known) && !known.requires_grad() && known.scalar_type() == leaf.scalar_type() &&
+         known.device() == leaf.device() && capture.session->sizes_of(known) == capture.session->sizes_of(leaf);
+}
+
+/// Somebody else has the tensor, or another gradient is a view of it: AccumulateGrad copies it.
+bool is_shared(const variable_list& gradients, size_t which) {
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (i == which || !gradients[i].defined()) continue;
+    const bool earlier = i < which && gradients[i].is_same(gradients[which]);
+    if (earlier || (gradients[i].is_view() && gradients[i]._base().is_same(gradients[which]))) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Ref Gradients::call_backward(PyObject* function, const CallArgs& args) {
+  const auto leave = [&](const std::string& why = {}) {
+    c.side_exit(BreakReason::AutogradCall, "call of " + callable_name(function) + (why.empty() ? "" : ": ") + why);
+  };
+  const std::optional<BackwardCall> call = call_of(function, args);
+  if (!call || call->old_gradients != Py_None || is_transforming()) leave();
+  if (call->create_graph != Py_False) leave("the gradients are to have gradients");
+  if (call->retain_graph != Py_None && !PyBool_Check(call->retain_graph)) leave();
+  const Ref roots = as_tuple(c, call->roots), tangents = as_tuple(c, call->gradients);
+  Ref ends = as_tuple(c, call->ends);
+  if (!roots || !tangents || !ends || c.torch.is_overridden(args.values)) leave();
+  const variable_list from = tensors_in(roots);
+  if (!std::ranges::all_of(from, [](const at::Tensor& root) { return root.defined() && root.requires_grad(); }))
+    leave();
+  if (call->ends == Py_None) {
+    const variable_list leaves = autograd::leaves_of(from);
+    ends = checked(PyTuple_New(static_cast<Py_ssize_t>(leaves.size())));
+    for (size_t i = 0; i < leaves.size(); ++i) PyTuple_SET_ITEM(ends.get(), i, tensor_object(leaves[i]));
+  }
+  const variable_list leaves = tensors_in(ends);
+  const auto is_leaf = [](const at::Tensor& end) { return end.defined() && end.requires_grad() && end.is_leaf(); };
+  if (leaves.empty() || !std::ranges::all_of(leaves, is_leaf)) leave("it is asked for gradients of what is no leaf");
+  refuse_way(function, from, {});
+  std::vector<Ref> grads;
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    PyObject* const leaf = PyTuple_GET_ITEM(ends.get(), i);
+    if (!is_fake_tensor(leaf) || !is_plain(leaves[i]) || !is_exact_tensor_type(Py_TYPE(leaf))) leave();
+    const auto [real, source] = c.tensors.original(leaf);
+    if (real && autograd::has_hooks_behind(unpack_tensor(real))) leave("it calls hooks of " + source->name());
+    grads.push_back(c.attributes.load_attr(leaf, MAGNETO_STR("grad")));
+    if (!takes_sum(c, leaves[i], grads.back().get())) leave("a gradient that another one can't be added to");
+  }
+  const auto known = static_cast<graph::ValueId>(c.graph.values.size());
+  const bool retains = call->retain_graph == Py_True;
+  static constinit Imported gradients_of("magneto._forward", "gradients_of");
+  PyObject* values[] = {roots.get(), ends.get(), call->gradients == Py_None ? Py_None : tangents.get(),
+                        retains ? Py_True : Py_False};
+  Ref results;
+  try {
+    results = c.torch.record(graph::TorchNode::Kind::CallFunction, gradients_of.get(), values, nullptr, [&] {
+      const bool before = c.session->set_in_general(true);
+      PyObject* given =
+          PyObject_CallFunctionObjArgs(gradients_of.get(), values[0], values[1], values[2], Py_True, nullptr);
+      c.session->set_in_general(before);
+      return given;
+    });
+  } catch (const PythonError&) {  // of the program, or of the engine on stand-ins
+    PyErr_Clear();
+    leave();
+  }
+  if (!retains) autograd::free_graph(from, leaves);
+  // Where hooks of leaves have come since, CPython runs the segment.
+  c.torch.last_guarded = static_cast<int32_t>(c.graph.aten_nodes.size()) - 1;
+  const variable_list gradients = tensors_in(results);
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    if (!gradients[i].defined()) continue;
+    const bool is_own = c.session->value_of(gradients[i]) >= known && !is_shared(gradients, i);
+    accumulate(PyTuple_GET_ITEM(ends.get(), i), grads[i], PyTuple_GET_ITEM(results.get(), i), is_own);
+  }
+  return Ref::borrow(Py_None);
+}
+
+/// As AccumulateGrad does it. `is_own`: the gradient is nobody else's.
+void Gradients::accumulate(PyObject* leaf, const Ref& grad, PyObject* gradient, bool is_own) {
+  const auto call = [&](const char* name, std::vector<PyObject*> values, PyObject* kwnames = nullptr) {
+    const Ref method = checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(tensor_class()), name));
+    return c.torch.call_torch(method.get(), {std::move(values), kwnames});
+  };
+  if (grad.get() != Py_None) {
+    call("add_", {grad.get(), gradient});
+    return;
+  }
+  const at::Tensor &tensor = unpack_tensor(leaf), &given = unpack_tensor(gradient);
+  Ref kept = Ref::borrow(gradient);
+  if (!is_own || !torch::autograd::utils::obeys_layout_contract(given, tensor)) {
+    const at::AutoGradMode no_grad(false);
+    static constinit Imported empty("torch", "empty_like"), contiguous("torch", "contiguous_format");
+    static PyObject* const format = checked(Py_BuildValue("(s)", "memory_format")).release();
+    if (tensor.is_non_overlapping_and_dense()) {
+      kept = call("copy_", {c.torch.call_torch(empty.get(), {{leaf}}).get(), gradient});
+    } else {
+      kept = call("clone", {gradient, contiguous.get()}, format);
+    }
+  }
+  if (c.tensors.is_input(leaf)) {
+    c.attributes.store_attr(leaf, MAGNETO_STR("grad"), kept.get());
+  } else {  // who reads it is told, and where the leaf is handed on, it is set
+    grads[c.session->value_of(tensor)] = std::move(kept);
+  }
+}
+
+}  // namespace magneto::capture
