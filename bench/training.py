@@ -55,7 +55,7 @@ def training(framework: Any, backend: str, row: str, batch: int, budget: float) 
     grown, held = resident() - before, framework.held()
     step(compiled)
     peak = peak_during(lambda: step(compiled)) - before
-    check(row, lambda: step(compiled), lambda: step(model), (), {}, wide_step(model, named, step))
+    check(row, lambda: step(compiled), lambda: step(model), (), {}, wide_step(model, named, step), share=1e-3)
     call, call_eager = interleaved(lambda: step(compiled), lambda: step(model), budget)
     seconds = {"compile": first - call, "call": call, "eager": call_eager}
     memory = {"memory": grown, "held": held, "peak": peak, "eager peak": eager_peak}

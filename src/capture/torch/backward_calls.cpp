@@ -135,6 +135,7 @@ Ref Gradients::call_backward(PyObject* function, const CallArgs& args) {
     if (!is_fake_tensor(leaf) || !is_plain(leaves[i]) || !is_exact_tensor_type(Py_TYPE(leaf))) leave();
     const auto [real, source] = c.tensors.original(leaf);
     if (real && autograd::has_hooks_behind(unpack_tensor(real))) leave("it calls hooks of " + source->name());
+    if (real && unpack_tensor(real).grad_dtype() != leaves[i].scalar_type()) leave("grad_dtype of " + source->name());
     grads.push_back(c.attributes.load_attr(leaf, MAGNETO_STR("grad")));
     if (!takes_sum(c, leaves[i], grads.back().get())) leave("a gradient that another one can't be added to");
   }

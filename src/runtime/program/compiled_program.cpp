@@ -212,11 +212,13 @@ class Run {
     return made_of(take_pooled(static_cast<size_t>(info.bytes)), info);
   }
 
-  /// The tensor whose memory a register takes, if it has one. An input's, if nobody else knows of that memory.
+  /// The tensor whose memory a register takes, if nobody else knows of that memory.
   const at::Tensor* taken_over(const Register& info) const {
     if (info.over < 0) return nullptr;
     const Register& old = info_[info.over];
-    if (old.source != Source::Input) return &registers_[info.over];
+    if (old.source != Source::Input) {  // an operator may have given an alias of it
+      return registers_[info.over].storage().use_count() == 1 ? &registers_[info.over] : nullptr;
+    }
     if (!owned_) return nullptr;
     const at::Tensor& input = owned_[old.index];
     const c10::Storage& storage = input.storage();
