@@ -4,6 +4,7 @@ compile, what a call adds, and memory. bench/run.py and bench/training_rows.py s
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 from collections.abc import Callable
 from typing import Any
@@ -43,23 +44,33 @@ def wide_step(model: torch.nn.Module, named: dict[str, Any], step: Step) -> list
     return step(double, double, wide)
 
 
-def training(framework: Any, backend: str, row: str, batch: int, budget: float) -> dict[str, Any]:
-    """Of a model: the first step (forward and backward), a later one, and eager's. Dropout is off: the peer draws other
-    random numbers than eager."""
-    model, named, step = model_step(row, batch)
-    step(model)
+def measured(
+    framework: Any, backend: str, function: Function, step: Step, check_step: Callable[[Function], None], budget: float
+) -> dict[str, Any]:
+    """The first step of a compiled function, a later one, and eager's; `check_step` checks a step's gradients."""
+    step(function)
     before = resident()
-    eager_peak = peak_during(lambda: step(model)) - before
-    compiled = framework.compile(model, backend=backend)
+    eager_peak = peak_during(lambda: step(function)) - before
+    compiled = framework.compile(function, backend=backend)
     first = timed(lambda: step(compiled))
     grown, held = resident() - before, framework.held()
     step(compiled)
     peak = peak_during(lambda: step(compiled)) - before
-    check(row, lambda: step(compiled), lambda: step(model), (), {}, wide_step(model, named, step), share=1e-3)
-    call, call_eager = interleaved(lambda: step(compiled), lambda: step(model), budget)
+    check_step(compiled)
+    call, call_eager = interleaved(lambda: step(compiled), lambda: step(function), budget)
     seconds = {"compile": first - call, "call": call, "eager": call_eager}
-    memory = {"memory": grown, "held": held, "peak": peak, "eager peak": eager_peak}
-    return {f"{row}, batch {batch}": {**seconds, **memory}}
+    return {**seconds, "memory": grown, "held": held, "peak": peak, "eager peak": eager_peak}
+
+
+def training(framework: Any, backend: str, row: str, batch: int, budget: float) -> dict[str, Any]:
+    """Of a model: forward and backward. Dropout is off: the peer draws other random numbers than eager."""
+    model, named, step = model_step(row, batch)
+
+    def check_step(compiled: Function) -> None:
+        exact = wide_step(model, named, step)
+        check(row, lambda: step(compiled), lambda: step(model), (), {}, exact, share=1e-3)
+
+    return {f"{row}, batch {batch}": measured(framework, backend, model, step, check_step, budget)}
 
 
 def patterns(framework: Any, backend: str, row: str, batch: int, budget: float) -> dict[str, Any]:
@@ -68,22 +79,9 @@ def patterns(framework: Any, backend: str, row: str, batch: int, budget: float) 
     for name, pattern in training_patterns.patterns().items():
         if row and name not in row.split(","):
             continue
-        pattern.step(pattern.function)
         framework.reset()
-        before = resident()
-        eager_peak = peak_during(lambda: pattern.step(pattern.function)) - before  # noqa: B023
-        compiled = framework.compile(pattern.function, backend=backend)
-        first = timed(lambda: pattern.step(compiled))  # noqa: B023
-        grown, held = resident() - before, framework.held()
-        peak = peak_during(lambda: pattern.step(compiled)) - before  # noqa: B023
-        pattern.check(name, compiled)
-        call, call_eager = interleaved(
-            lambda: pattern.step(compiled),  # noqa: B023
-            lambda: pattern.step(pattern.function),  # noqa: B023
-            budget,
-        )
-        result[name] = {"compile": first - call, "call": call, "eager": call_eager}
-        result[name] |= {"memory": grown, "held": held, "peak": peak, "eager peak": eager_peak}
+        check_step = functools.partial(pattern.check, name)
+        result[name] = measured(framework, backend, pattern.function, pattern.step, check_step, budget)
     return result
 
 
