@@ -297,44 +297,6 @@ JointTrace::Group JointTrace::trace_group(std::vector<size_t> roots, const std::
   return group;
 }
 
-/// Where the groups' backwards become one, it would add up sparse gradients.
-bool JointTrace::adds_sparse() const {
-  for (size_t leaf = 0; leaf < leaves_.size(); ++leaf) {
-    size_t groups = 0, sparse = 0;
-    for (const Group& group : groups_) {
-      const graph::ValueId gradient = group.gradients[leaf];
-      if (gradient == graph::kNoValue) continue;
-      ++groups;
-      sparse += static_cast<size_t>(fake::is_sparse_gradient(*graph_, gradient));
-    }
-    if (groups > 1 && sparse > 0) return true;
-  }
-  return false;
-}
-
-/// A result with a hook of the run's that autograd would not call as in eager: without all of the gradient, or where
-/// there is none. kNoValue: there is none.
-graph::ValueId JointTrace::hidden_hook() const {
-  const size_t computed = results_.computed.size();
-  for (size_t root = 0; root < roots_.size() && !results_.hooked.empty(); ++root) {
-    const graph::ValueId value = roots_[root] < computed ? results_.computed[roots_[root]].value : graph::kNoValue;
-    if (!results_.hooked.contains(value)) continue;
-    if (results_.computed[roots_[root]].is_base) return value;
-    if (std::ranges::any_of(inside_, [&](const auto& pair) { return pair.first == root; })) return value;
-    for (const Group& group : groups_) {
-      if (group.roots.size() > 1 && std::ranges::count(group.roots, root) > 0) return value;
-      for (size_t leaf = 0; leaf < leaves_.size(); ++leaf) {
-        if (leaves_[leaf].root != root) continue;
-        const auto reaches = [&](size_t outer) { return reaches_[outer][leaf]; };
-        const auto from = std::ranges::count_if(group.roots, reaches);
-        const bool given = group.gradients[leaf] != graph::kNoValue;
-        if (given ? from != std::ssize(group.roots) : from > 0) return value;
-      }
-    }
-  }
-  return graph::kNoValue;
-}
-
 void JointTrace::check_groups() const {
   const std::set<graph::ValueId> changed = graph::changed_in_place(*graph_);
   for (const Group& group : groups_) {
@@ -521,10 +483,15 @@ WholeJoint JointTrace::take_whole(const PartitionWay& way) const {
   graph.inputs.resize(forward_.inputs);
   graph.outputs.clear();
   for (const Results::Computed& computed : results_.computed) graph.outputs.push_back(computed.value);
+  torch::autograd::variable_list fakes;
   for (const Group& group : groups_) {
     graph.inputs.insert(graph.inputs.end(), group.tangents.begin(), group.tangents.end());
-    for (const size_t root : group.roots) whole.roots.push_back(roots_[root]);
+    for (const size_t root : group.roots) {
+      whole.roots.push_back(roots_[root]);
+      fakes.push_back(fake_of_root(root));
+    }
   }
+  whole.nodes = nodes_by_age(fakes);
   for (size_t leaf = 0; leaf < leaves_.size(); ++leaf) {
     graph::ValueId gradient = graph::kNoValue;
     Backward::Leaf made{.input = leaves_[leaf].input};
@@ -580,12 +547,15 @@ Joint JointTrace::take(const PartitionWay& way) {
       backward.leaves.push_back({.input = leaves_[leaf].input, .root = root ? std::optional(roots_[*root]) : root});
       for (const size_t root : group.roots) backward.leaves.back().reached_from.push_back(reaches_[root][leaf]);
     }
-    for (const size_t root : group.roots) backward.roots.push_back(roots_[root]);
+    torch::autograd::variable_list fakes;
     for (size_t i = 0; i < group.roots.size(); ++i) {
+      backward.roots.push_back(roots_[group.roots[i]]);
+      fakes.push_back(fake_of_root(group.roots[i]));
       for (size_t k = 0; k < group.roots.size(); ++k) {
         if (inside_.contains({group.roots[i], group.roots[k]})) backward.inside.emplace_back(i, k);
       }
     }
+    backward.nodes = nodes_by_age(fakes);
     split(*graph_, {forward_.aten_nodes, group.begin, group.end}, group.tangents, gradients, way, backward);
   }
   session_->rollback(forward_);

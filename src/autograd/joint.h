@@ -41,6 +41,8 @@ struct Backward {
   int64_t recomputed = 0;
   /// Roots of the results, by number, that have a gradient.
   std::vector<size_t> roots;
+  /// By root: which of eager's nodes gives it, the oldest of them being the first.
+  std::vector<size_t> nodes;
   /// Of which another consists, and that one, by position in `roots`: what the other adds to the gradient of the first
   /// is known inside alone.
   std::vector<std::pair<size_t, size_t>> inside;
@@ -70,6 +72,8 @@ struct WholeJoint {
   graph::Graph graph;
   /// Roots of the results, by number, that have a gradient.
   std::vector<size_t> roots;
+  /// As in `Backward`.
+  std::vector<size_t> nodes;
   /// As in `Backward`; `gradient` is a position among the graph's outputs.
   std::vector<Backward::Leaf> leaves;
   /// How it would have been cut.

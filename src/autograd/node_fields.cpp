@@ -11,6 +11,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "autograd/root_node.h"
+
 namespace magneto::autograd {
 
 namespace {
@@ -141,9 +143,11 @@ const std::unordered_map<std::type_index, VisitNode>& table() {
 bool has_known_fields(const Node& node) {
   const auto* write = dynamic_cast<const CopySlices*>(&node);
   if (write && (!write->fn || write->view_fn || !has_known_fields(*write->fn))) return false;
-  return table().contains(typeid(node));
+  return table().contains(typeid(node)) || typeid(node) == typeid(RootNode);
 }
 
-void visit_fields(Node& node, FieldVisitor& visitor) { table().at(typeid(node))(node, visitor); }
+void visit_fields(Node& node, FieldVisitor& visitor) {
+  if (typeid(node) != typeid(RootNode)) table().at(typeid(node))(node, visitor);  // which has saved nothing
+}
 
 }  // namespace magneto::autograd

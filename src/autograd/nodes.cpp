@@ -7,8 +7,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
+#include <set>
 #include <unordered_set>
-#include <vector>
 
 namespace magneto::autograd {
 
@@ -75,6 +76,20 @@ void walk(const torch::autograd::variable_list& roots, std::unordered_set<const 
 
 }  // namespace
 
+std::vector<PyObject*> contexts_on_way(const torch::autograd::variable_list& roots,
+                                       const torch::autograd::variable_list& ends) {
+  std::unordered_set<const Node*> seen;
+  for (const at::Tensor& end : ends) seen.insert(torch::autograd::impl::gradient_edge(end).function.get());
+  std::vector<PyObject*> contexts;
+  walk(roots, std::move(seen), [&](const Node& node) {
+    if (is_python(node)) contexts.push_back(context_of(node));
+    return true;
+  });
+  return contexts;
+}
+
+bool calls_hooks(const Node& node) { return !const_cast<Node&>(node).tensor_pre_hooks().empty(); }
+
 bool passes(const torch::autograd::variable_list& roots, const torch::autograd::variable_list& ends,
             bool (*what)(const Node&)) {
   std::unordered_set<const Node*> seen;
@@ -94,6 +109,17 @@ torch::autograd::variable_list leaves_of(const torch::autograd::variable_list& r
     return true;
   });
   return leaves;
+}
+
+std::vector<size_t> nodes_by_age(const torch::autograd::variable_list& tensors) {
+  const auto made = [](const at::Tensor& tensor) {
+    return torch::autograd::impl::gradient_edge(tensor).function->sequence_nr();
+  };
+  std::set<uint64_t> ages;
+  for (const at::Tensor& tensor : tensors) ages.insert(made(tensor));
+  std::vector<size_t> numbers;
+  for (const at::Tensor& tensor : tensors) numbers.push_back(std::distance(ages.begin(), ages.find(made(tensor))));
+  return numbers;
 }
 
 bool has_hooks_behind(const at::Tensor& leaf) {

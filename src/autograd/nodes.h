@@ -7,6 +7,7 @@
 
 #include <string_view>
 #include <typeinfo>
+#include <vector>
 
 namespace magneto::autograd {
 
@@ -48,8 +49,18 @@ bool lacks_derivative(const torch::autograd::Node& node);
 bool passes(const torch::autograd::variable_list& roots, const torch::autograd::variable_list& ends,
             bool (*what)(const torch::autograd::Node&));
 
+/// Contexts of the nodes written in Python on the way from `roots`, but for what is behind `ends`; borrowed.
+std::vector<PyObject*> contexts_on_way(const torch::autograd::variable_list& roots,
+                                       const torch::autograd::variable_list& ends);
+
+/// The engine calls a hook of a tensor there.
+bool calls_hooks(const torch::autograd::Node& node);
+
 /// Leaves to which gradients of `roots` come.
 torch::autograd::variable_list leaves_of(const torch::autograd::variable_list& roots);
+
+/// By tensor: the number of the node that gives it, among those of all, which are numbered as they were made.
+std::vector<size_t> nodes_by_age(const torch::autograd::variable_list& tensors);
 
 /// Code of somebody's is called when a gradient has been added to the leaf's: DistributedDataParallel's, or the
 /// program's.

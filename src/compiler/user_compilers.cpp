@@ -353,6 +353,7 @@ class JointHalves {
     joint.outputs.resize(computed_);
     autograd::Backward backward;
     backward.roots = whole_.roots;
+    backward.nodes = whole_.nodes;
     backward.leaves = whole_.leaves;
     autograd::split(joint, {forward_, forward_, joint.aten_nodes.size()}, tangents_, gradients_, way, backward);
     return backward;
@@ -500,6 +501,7 @@ class JointHalves {
   autograd::Backward backward_of(const Parts& parts) const {
     autograd::Backward backward;
     backward.roots = whole_.roots;
+    backward.nodes = whole_.nodes;
     backward.leaves = whole_.leaves;
     const auto add = [&](const graph::TensorMeta& meta) {
       backward.saved.push_back(kNoValue);

@@ -15,6 +15,7 @@
 
 #include "autograd/compiled_node.h"
 #include "autograd/nodes.h"
+#include "autograd/root_node.h"
 #include "autograd/stopped_nodes.h"
 #include "fake/autograd_node.h"
 #include "graph/aliases.h"
@@ -139,7 +140,8 @@ class GradientNode final : public autograd::CompiledNode {
       : CompiledNode(std::move(chain.first)),
         program_(std::move(program)),
         backward_(backward),
-        behind_(std::move(chain.nodes)) {}
+        behind_(std::move(chain.nodes)),
+        hooks_(backward.ties.inside.empty() ? nullptr : std::make_shared<autograd::RootHooks>()) {}
 
   std::string name() const override { return "CompiledFunctionBackward"; }
 
@@ -161,6 +163,7 @@ class GradientNode final : public autograd::CompiledNode {
     for (size_t i = 0; i < originals.size(); ++i) inputs_[program_->written[i]] = originals[i];
     for (const at::Tensor& input : inputs_) versions_.push_back(input.is_inference() ? 0 : input._version());
   }
+  const std::shared_ptr<autograd::RootHooks>& hooks() const { return hooks_; }
   void keep_random_state(const std::vector<at::Tensor>& states) { random_states_ = states; }
 
   std::string why_apart() const override {
@@ -185,7 +188,7 @@ class GradientNode final : public autograd::CompiledNode {
  protected:
   variable_list apply(variable_list&& tangents) override {
     const std::vector<bool> defined = defined_of(tangents);
-    refuse_hooks(*this, backward_.ties, defined);
+    if (hooks_) refuse_hooks(*hooks_, backward_.ties, defined);
     const bool none = program_->results.with_none && std::ranges::count(defined, false) > 0;
     if (at::GradMode::is_enabled() || none) return handed_on(replayed(std::move(tangents), at::GradMode::is_enabled()));
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -366,8 +369,9 @@ class GradientNode final : public autograd::CompiledNode {
   }
 
   std::shared_ptr<const Program> program_;
-  const BackwardProgram& backward_;  // of the program
-  std::vector<Node*> behind_;        // the nodes of the parts behind the first
+  const BackwardProgram& backward_;                   // of the program
+  std::vector<Node*> behind_;                         // the nodes of the parts behind the first
+  const std::shared_ptr<autograd::RootHooks> hooks_;  // none, where none are refused
   std::vector<SavedVariable> saved_;
   std::vector<at::Tensor> reread_;  // inputs behind them, as they are when the backward runs
   variable_list inputs_;
@@ -423,16 +427,19 @@ class JointComputation final : public Computation {
       }
       auto node = make_autograd_node<GradientNode>(program_, backward,
                                                    GradientChain(program_, backward.parts, std::move(edges[i])));
+      variable_list roots;
       for (const size_t root : backward.ties.roots) {
-        if (root >= program.results.computed.size()) {
-          const at::Tensor& input = held[program.written_roots[root - program.results.computed.size()]];
-          const uint32_t number = node->add_input_metadata(input);
-          torch::autograd::impl::rebase_history(input, {node, number});
-          continue;
-        }
+        const bool written = root >= program.results.computed.size();
         // A view of memory that nobody else has: autograd would take its base for a leaf.
-        if (results[root].is_view()) results[root] = results[root].variable_data();
-        torch::autograd::set_history(results[root], node);
+        if (!written && results[root].is_view()) results[root] = results[root].variable_data();
+        roots.push_back(written ? held[program.written_roots[root - program.results.computed.size()]] : results[root]);
+        node->add_input_metadata(roots.back());
+      }
+      const auto to = autograd::edges_of_roots(node, roots, backward.ties.nodes, node->hooks());
+      for (size_t root = 0; root < roots.size(); ++root) {
+        const bool written = backward.ties.roots[root] >= program.results.computed.size();
+        using namespace torch::autograd::impl;
+        written ? rebase_history(roots[root], to[root]) : set_gradient_edge(roots[root], to[root]);
       }
       node->save(pointers, originals, results.data());
       node->keep_random_state(states);

@@ -139,3 +139,70 @@ def test_hook_of_a_result_inside() -> None:
             call(net, x, seen).sum().backward()
             found.append(seen)
         torch.testing.assert_close(*found)
+
+
+def unlike(x: Tensor) -> Any:
+    """Two results that neither consists of the other, and that share what is inside."""
+    inside = x.exp()
+    return (inside * 2).sin(), (inside * inside).cos()
+
+
+def three(x: Tensor) -> Any:
+    """The second consists of the first, but not of it alone."""
+    inside = x.exp()
+    first = inside.sin()
+    return first, (first * inside).cos(), (inside * inside).tan()
+
+
+def of_one_node(x: Tensor) -> Any:
+    """Results of one node of eager's: it calls the hook of each, with None too."""
+    q, r = torch.linalg.qr(x.sin() + 3 * torch.eye(3))
+    return q, r, (x.sin() * r).sum()
+
+
+def written(x: Tensor) -> Any:
+    inside = x.exp()
+    first, second = inside.sin(), (inside * inside).cos()
+    first.mul_(2)
+    return first, second
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "magneto", "eager"])
+@pytest.mark.parametrize("program", [unlike, three, of_one_node, written])
+def test_hooks_are_called_where_there_is_a_gradient(program: Callable[..., Any], backend: str) -> None:
+    """Each of the results has hooks, and each set of them is differentiated."""
+    count = {three: 3, of_one_node: 3}.get(program, 2)
+
+    def outcome(call: Callable[..., Any], hooked: int, roots: list[int]) -> Any:
+        x = (torch.arange(9.0).reshape(3, 3) * 0.3 - 1).requires_grad_()
+        results = call(x)
+        seen: list[Any] = []
+        results[hooked].register_hook(lambda gradient: seen.append(gradient if gradient is None else gradient.clone()))
+        sum((results[i] * (i + 1)).sum() for i in roots).backward()  # type: ignore[union-attr]
+        return seen, x.grad
+
+    compiled = magneto.compile(program, backend=backend)
+    for hooked in range(count):
+        for some in range(1, 2**count):
+            roots = [i for i in range(count) if some >> i & 1]
+            if program is three and hooked == 0 and 1 in roots and backend != "eager":
+                with pytest.raises(RuntimeError, match="has a hook on its gradient"):
+                    outcome(compiled, hooked, roots)
+            else:
+                torch.testing.assert_close(outcome(compiled, hooked, roots), outcome(program, hooked, roots))
+
+
+def test_hooks_of_results_that_are_dropped() -> None:
+    """Their nodes live on where others consist of them, and where not, it is known that they had hooks."""
+    compiled = magneto.compile(three)
+    x = torch.ones(3, requires_grad=True)
+    first, second, third = compiled(x)
+    calls: list[Tensor] = []
+    first.register_hook(calls.append)
+    outer = first * 2
+    del first
+    (outer.sum() + third.sum()).backward(retain_graph=True)
+    assert [call.tolist() for call in calls] == [[2, 2, 2]]
+    del outer
+    with pytest.raises(RuntimeError, match="has a hook on its gradient"):
+        second.sum().backward()
