@@ -163,9 +163,6 @@ def scanned(
     """The leaves and the structure of what a scan gives in a capture, where its step becomes a graph of its own: of the
     carry, and what the steps give, stacked. None: it is no graph, or has fewer steps than `least`."""
 
-def refuse_hooks_behind(leaf: torch.Tensor, /) -> None:
-    """Raises where hooks of the leaf run when it has a gradient."""
-
 def largest(numbers: Sequence[int], /) -> int:
     """max(numbers): in a capture without asking which one it is"""
 

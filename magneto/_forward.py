@@ -50,13 +50,11 @@ def hooked(hook: Callable[[Any], Any]) -> Callable[..., Any]:
     return register_hook
 
 
-def gradients_of(roots: Any, leaves: Any, tangents: Any, retains: bool) -> Any:
+def gradients_of(roots: Any, leaves: Any, tangents: Any, retains: bool, differentiable: bool) -> Any:
     """torch.autograd.backward, as graphs have it: what it adds to the gradients of the leaves."""
     import torch
 
-    for leaf in leaves:
-        _C.refuse_hooks_behind(leaf)
-    return torch.autograd.grad(roots, leaves, tangents, retain_graph=retains, allow_unused=True)
+    return torch.autograd.grad(roots, leaves, tangents, retains, differentiable, allow_unused=True)
 
 
 @functools.cache

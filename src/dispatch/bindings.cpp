@@ -1,7 +1,6 @@
 // What the Python layer calls: compile, reset, stats, explain and the marks.
 #include "api/bindings.h"
 
-#include "autograd/nodes.h"
 #include "cache/cache.h"
 #include "capture/marks.h"
 #include "dispatch/block.h"
@@ -343,13 +342,6 @@ PyObject* branch_taken(PyObject*, PyObject* pred) {
   return taken < 0 ? nullptr : PyBool_FromLong(taken);
 }
 
-PyObject* refuse_hooks_behind(PyObject*, PyObject* leaf) {
-  if (autograd::has_hooks_behind(unpack_tensor(leaf))) {
-    return PyErr_Format(PyExc_RuntimeError, "%sno hooks run when gradients are added to a tensor's", runtime::kNotSo);
-  }
-  Py_RETURN_NONE;
-}
-
 PyObject* largest(PyObject*, PyObject* numbers) {
   const Ref sorted = Ref::steal(PySequence_List(numbers));
   if (!sorted || PyList_Sort(sorted.get()) < 0) return nullptr;
@@ -474,7 +466,6 @@ PyMethodDef dispatch_methods[] = {
      "the functions become graphs of their own; else None"},
     {"branch_taken", branch_taken, METH_O, "branch_taken(pred) -> bool(pred)"},
     {"largest", largest, METH_O, "largest(numbers) -> max(numbers): in a capture without asking which one it is"},
-    {"refuse_hooks_behind", refuse_hooks_behind, METH_O, "Raises where hooks of the leaf run when it has a gradient."},
     {"comptime", comptime, METH_O, "comptime(callback) -> whether a capture called it"},
     {"is_compiling", is_compiling, METH_NOARGS, "True inside a capture."},
     {"set_disabled", set_disabled, METH_O, "Turns compiled code off or on for this thread; gives the previous state."},

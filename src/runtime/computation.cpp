@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "autograd/nodes.h"
 #include "graph/symbols.h"
 #include "python/imported.h"
 #include "python/text.h"
@@ -102,12 +103,39 @@ class TorchFunctionScope {
   const at::impl::TorchFunctionDisabledState before_ = Tls::get_disabled_state();
 };
 
+/// backward() is in the graph: what runs behind the gradients of leaves is CPython's to call, and so is the segment
+/// then.
+class HooksBehind {
+ public:
+  explicit HooksBehind(const graph::Graph& graph) : inputs_(graph.inputs.size()) {
+    static constinit Imported backward("magneto._forward", "gradients_of");
+    called_ =
+        std::ranges::any_of(graph.torch_nodes, [](const auto& node) { return node.target.get() == backward.get(); });
+  }
+  void refuse(PyObject* const* inputs) const {
+    if (!called_) return;
+    for (size_t i = 0; i < inputs_; ++i) {
+      if (!autograd::has_hooks_behind(THPVariable_Unpack(inputs[i]))) continue;
+      PyErr_Format(PyExc_RuntimeError, "%sno hooks run when gradients are added to a tensor's", kNotSo);
+      throw ComputationError{};
+    }
+  }
+
+ private:
+  size_t inputs_;
+  bool called_;
+};
+
 class TorchComputation final : public Computation {
  public:
   explicit TorchComputation(const graph::Graph& graph)
-      : program_(graph), outputs_(graph.outputs.size()), without_torch_function_(graph.without_torch_function) {}
+      : program_(graph),
+        hooks_behind_(graph),
+        outputs_(graph.outputs.size()),
+        without_torch_function_(graph.without_torch_function) {}
 
   void run(PyObject* const* inputs, PyObject** outputs) const override {
+    hooks_behind_.refuse(inputs);
     std::vector<Ref> results(outputs_);
     const TorchFunctionScope scope(without_torch_function_);
     program_.run(inputs, results.data());
@@ -117,6 +145,7 @@ class TorchComputation final : public Computation {
 
  private:
   TorchProgram program_;
+  HooksBehind hooks_behind_;
   size_t outputs_;
   bool without_torch_function_;
 };
@@ -125,6 +154,7 @@ class CallableComputation final : public Computation {
  public:
   CallableComputation(Ref callable, const graph::Graph& graph, bool users)
       : callable_(std::move(callable)),
+        hooks_behind_(graph),
         inputs_(graph.inputs.size()),
         outputs_(graph.outputs.size()),
         users_(users),
@@ -134,6 +164,7 @@ class CallableComputation final : public Computation {
   }
 
   void run(PyObject* const* inputs, PyObject** outputs) const override {
+    hooks_behind_.refuse(inputs);
     const ModesKeptOnError modes;
     const TorchFunctionScope scope(without_torch_function_);
     std::vector<Ref> held;
@@ -201,6 +232,7 @@ class CallableComputation final : public Computation {
   }
 
   Ref callable_;
+  HooksBehind hooks_behind_;
   size_t inputs_, outputs_;
   bool users_;
   bool without_torch_function_;

@@ -244,6 +244,68 @@ def twice_into_one_made_inside(s: State, x: Tensor) -> Any:
     return y.grad
 
 
+@TABLE
+def gradients_of_gradients(s: State, x: Tensor) -> Any:
+    """With create_graph=True they are copies, which have a history."""
+    s.opt.zero_grad()
+    s.wide.grad = None
+    loss = loss_of(s, x) + (s.wide * s.turned.t()).exp().sum()
+    loss.backward(create_graph=True)
+    return s.net[0].weight.grad.square().sum()
+
+
+@TABLE
+def that_are_kept(s: State, x: Tensor) -> Any:
+    """The second backward adds to what has a history, in place, and frees that."""
+    s.opt.zero_grad()
+    loss_of(s, x).backward(create_graph=True)
+    penalty = sum((p.grad.square().sum() for p in s.net.parameters()), torch.zeros(()))
+    penalty.backward()
+    s.opt.step()
+    return penalty.detach(), s.net[0].weight.grad.requires_grad
+
+
+@TABLE
+def that_are_added(s: State, x: Tensor) -> Any:
+    """Where autograd records, they are added out of place."""
+    s.wide.grad = torch.ones(3, 4)
+    (s.wide * x[:3]).sin().sum().backward(create_graph=True)
+    (s.wide * x[:3]).cos().sum().backward(create_graph=True)
+    (gradient,) = torch.autograd.grad(s.wide.grad.square().sum(), s.wide)
+    s.wide.grad = None
+    return gradient
+
+
+@TABLE
+def curvature(s: State, x: Tensor) -> Any:
+    """As second-order optimizers estimate it."""
+    s.opt.zero_grad()
+    parameters = list(s.net.parameters())
+    loss_of(s, x).backward(create_graph=True)
+    gradients = [p.grad for p in parameters]
+    signs = [torch.ones_like(g) for g in gradients]
+    products = torch.autograd.grad(gradients, parameters, signs)
+    s.opt.zero_grad()
+    return [product.sum() for product in products]
+
+
+@TABLE
+def curvature_with_gradients_kept(s: State, x: Tensor) -> Any:
+    s.opt.zero_grad()
+    parameters = list(s.net.parameters())
+    loss_of(s, x).backward(create_graph=True)
+    torch.autograd.grad([p.grad for p in parameters], parameters, [torch.ones_like(p) for p in parameters])
+    s.opt.step()
+
+
+@EXITS
+def with_history_unrecorded(s: State, x: Tensor, h: Tensor) -> Any:
+    loss = loss_of(s, x)
+    with torch.no_grad():
+        loss.backward(create_graph=True)
+    return s.net[0].weight.grad.square().sum()
+
+
 @EXITS
 def passes_history(s: State, x: Tensor, h: Tensor) -> Any:
     (h * s.wide).sum().backward()
@@ -264,11 +326,6 @@ def second_backward(s: State, x: Tensor, h: Tensor) -> Any:
     loss = loss_of(s, x)
     loss.backward()
     loss.backward()
-
-
-@EXITS
-def gradients_of_gradients(s: State, x: Tensor, h: Tensor) -> Any:
-    loss_of(s, x).backward(create_graph=True)
 
 
 @EXITS
@@ -311,7 +368,7 @@ def outcome(program: Callable[..., Any], s: State, *args: Tensor) -> Any:
     memory = [copy.deepcopy(g if g is None else g.detach()) for g in gradients]
     values = [tensor.detach().clone() for tensor in [*s.parameters(), *tensors]]
     for tensor in tensors:
-        if tensor.requires_grad and program.__name__ not in ("gradients_of_gradients",):
+        if tensor.requires_grad:
             try:
                 tensor.sum().backward()
             except RuntimeError as error:
@@ -378,7 +435,8 @@ def hooked(leaf: Tensor, kind: str, calls: list[Tensor]) -> None:
 
 
 @pytest.mark.lenient
-@pytest.mark.parametrize(("backend", "late"), [("eager", False), ("magneto", False), ("magneto", True)])
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "magneto"])
 @pytest.mark.parametrize("kind", ["tensor", "behind", "node"])
 def test_hooks_of_leaves_are_called(kind: str, backend: str, late: bool) -> None:
     def run(wrap: Callable[[Any], Any]) -> Any:

@@ -39,6 +39,34 @@ bool add_tensors(const Ref& argument, variable_list& tensors) {
   return std::all_of(items, items + PySequence_Fast_GET_SIZE(argument.get()), add);
 }
 
+/// One of the other arguments of torch.autograd.grad. False: a way of it that is not interpreted.
+bool takes(std::string_view name, const Ref& value, Gradients::EngineCall& call) {
+  if (name == "grad_outputs") {
+    if (value.get() == Py_None) return true;
+    const bool several = PyList_Check(value.get()) || PyTuple_Check(value.get());
+    const Ref items = several ? checked(PySequence_Tuple(value.get())) : checked(PyTuple_Pack(1, value.get()));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.get()); ++i) {
+      PyObject* const item = PyTuple_GET_ITEM(items.get(), i);
+      if (item != Py_None && !is_tensor(item)) return false;
+      call.tangents.push_back(item == Py_None ? at::Tensor() : unpack_tensor(item));
+    }
+    return true;
+  }
+  if (name == "retain_graph" && value.get() == Py_None) return true;
+  if (!PyBool_Check(value.get())) return false;
+  const bool on = value.get() == Py_True;
+  if (name == "retain_graph") {
+    call.retains = on;
+  } else if (name == "create_graph") {
+    call.differentiable = on;
+  } else if (name == "allow_unused") {
+    call.allows_unused = on;
+  } else if (name != "only_inputs" || !on) {
+    return name == "materialize_grads" || name == "is_grads_batched" ? !on : false;
+  }
+  return true;
+}
+
 }  // namespace
 
 /// A side exit where the engine's way from `roots` to `ends` leads through other inputs that may have been computed
@@ -73,20 +101,30 @@ Ref Gradients::call_gradient(PyObject* function, const CallArgs& args) {
   if (function != grad.get()) return call_backward(function, args);
   if (is_transforming() || std::ranges::any_of(args.values, holds_transformed))
     return c.torch.call_torch(function, args);
-  variable_list roots, ends;
+  EngineCall engine{.allows_unused = false};
+  bool plain = !c.torch.is_overridden(args.values);
+  std::vector<Ref> readable;
+  std::vector<PyObject*> values;
   for (size_t i = 0; i < args.values.size(); ++i) {
     const char* name = args.keyword(i) ? PyUnicode_AsUTF8(args.keyword(i))
                        : i == 0        ? "outputs"
                        : i == 1        ? "inputs"
+                       : i == 2        ? "grad_outputs"
                                        : "";
     const bool root = name == std::string_view("outputs"), end = name == std::string_view("inputs");
-    if ((root || end) && !add_tensors(c.containers.resolve(args.values[i]), root ? roots : ends)) {
+    if ((root || end) && !add_tensors(c.containers.resolve(args.values[i]), root ? engine.roots : engine.ends)) {
       c.side_exit(BreakReason::AutogradCall, "call of " + callable_name(function));
     }
+    plain = plain && (root || end || takes(name, c.containers.resolve(args.values[i]), engine));
+    values.push_back(readable.emplace_back(c.containers.readable(args.values[i])).get());
   }
-  refuse_way(function, std::move(roots), std::move(ends));
+  refuse_way(function, engine.roots, engine.ends);
+  const auto requires_grad = [](const at::Tensor& tensor) { return tensor.requires_grad(); };
+  const bool code = std::ranges::all_of(engine.roots, requires_grad) &&
+                    std::ranges::all_of(engine.ends, requires_grad) && calls_code(function, engine.roots, engine.ends);
+  if (code && !(plain && fits(engine))) c.side_exit(BreakReason::AutogradCall, "call of " + callable_name(function));
   try {
-    return c.torch.call_torch(function, args);
+    return code ? record_engine(function, values, args.kwnames, engine) : c.torch.call_torch(function, args);
   } catch (const PythonError&) {  // of the program, or of the engine on stand-ins
     PyErr_Clear();
     frees_unseen_ = true;

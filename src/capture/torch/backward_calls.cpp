@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "autograd/nodes.h"
+#include "capture/calls/calls.h"
 #include "capture/capture.h"
 #include "capture/torch/gradients.h"
 #include "capture/torch/tensor_map.h"
@@ -90,7 +91,8 @@ bool takes_sum(Capture& capture, const at::Tensor& leaf, PyObject* grad) {
   if (grad == Py_None) return true;
   if (!is_fake_tensor(grad) || !is_exact_tensor_type(Py_TYPE(grad))) return false;
   const at::Tensor& known = unpack_tensor(grad);
-  return is_plain(known) && !known.requires_grad() && known.scalar_type() == leaf.scalar_type() &&
+  const bool has_history = known.requires_grad() && (capture.tensors.is_input(grad) || known.is_leaf());
+  return is_plain(known) && !has_history && known.scalar_type() == leaf.scalar_type() &&
          known.device() == leaf.device() && capture.session->sizes_of(known) == capture.session->sizes_of(leaf);
 }
 
@@ -112,7 +114,9 @@ Ref Gradients::call_backward(PyObject* function, const CallArgs& args) {
   };
   const std::optional<BackwardCall> call = call_of(function, args);
   if (!call || call->old_gradients != Py_None || is_transforming()) leave();
-  if (call->create_graph != Py_False) leave("the gradients are to have gradients");
+  const bool differentiable = call->create_graph == Py_True;
+  if (!PyBool_Check(call->create_graph)) leave();
+  if (differentiable && !at::GradMode::is_enabled()) leave("the gradients are to have gradients");
   if (call->retain_graph != Py_None && !PyBool_Check(call->retain_graph)) leave();
   const Ref roots = as_tuple(c, call->roots), tangents = as_tuple(c, call->gradients);
   Ref ends = as_tuple(c, call->ends);
@@ -140,19 +144,25 @@ Ref Gradients::call_backward(PyObject* function, const CallArgs& args) {
     if (!takes_sum(c, leaves[i], grads.back().get())) leave("a gradient that another one can't be added to");
   }
   const auto known = static_cast<graph::ValueId>(c.graph.values.size());
-  const bool retains = call->retain_graph == Py_True;
+  const bool retains = call->retain_graph == Py_None ? differentiable : call->retain_graph == Py_True;
   static constinit Imported gradients_of("magneto._forward", "gradients_of");
   PyObject* values[] = {roots.get(), ends.get(), call->gradients == Py_None ? Py_None : tangents.get(),
-                        retains ? Py_True : Py_False};
+                        retains ? Py_True : Py_False, differentiable ? Py_True : Py_False};
+  const EngineCall engine{from, leaves, call->gradients == Py_None ? variable_list() : tensors_in(tangents), retains,
+                          differentiable};
+  const bool code = calls_code(function, from, leaves);
+  if (code && !fits(engine)) leave();
+  const auto run = [&] {
+    const bool before = c.session->set_in_general(true);
+    PyObject* given =
+        PyObject_CallFunctionObjArgs(gradients_of.get(), values[0], values[1], values[2], Py_True, values[4], nullptr);
+    c.session->set_in_general(before);
+    return given;
+  };
   Ref results;
   try {
-    results = c.torch.record(graph::TorchNode::Kind::CallFunction, gradients_of.get(), values, nullptr, [&] {
-      const bool before = c.session->set_in_general(true);
-      PyObject* given =
-          PyObject_CallFunctionObjArgs(gradients_of.get(), values[0], values[1], values[2], Py_True, nullptr);
-      c.session->set_in_general(before);
-      return given;
-    });
+    results = code ? record_engine(gradients_of.get(), values, nullptr, engine)
+                   : c.torch.record(graph::TorchNode::Kind::CallFunction, gradients_of.get(), values, nullptr, run);
   } catch (const PythonError&) {  // of the program, or of the engine on stand-ins
     PyErr_Clear();
     leave();
@@ -164,38 +174,64 @@ Ref Gradients::call_backward(PyObject* function, const CallArgs& args) {
   for (size_t i = 0; i < leaves.size(); ++i) {
     if (!gradients[i].defined()) continue;
     const bool is_own = c.session->value_of(gradients[i]) >= known && !is_shared(gradients, i);
-    accumulate(PyTuple_GET_ITEM(ends.get(), i), grads[i], PyTuple_GET_ITEM(results.get(), i), is_own);
+    PyObject *const leaf = PyTuple_GET_ITEM(ends.get(), i), *const gradient = PyTuple_GET_ITEM(results.get(), i);
+    differentiable ? accumulate_differentiable(leaf, grads[i], gradient) : accumulate(leaf, grads[i], gradient, is_own);
   }
   return Ref::borrow(Py_None);
 }
 
+namespace {
+
+Ref call_method(Capture& capture, const char* name, std::vector<PyObject*> values, PyObject* kwnames = nullptr) {
+  const Ref method = checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(tensor_class()), name));
+  return capture.torch.call_torch(method.get(), {std::move(values), kwnames});
+}
+
+/// A copy, as AccumulateGrad lays it out for the leaf.
+Ref copy_for(Capture& capture, PyObject* leaf, PyObject* gradient) {
+  static constinit Imported empty("torch", "empty_like"), contiguous("torch", "contiguous_format");
+  static PyObject* const format = checked(Py_BuildValue("(s)", "memory_format")).release();
+  if (!unpack_tensor(leaf).is_non_overlapping_and_dense()) {
+    return call_method(capture, "clone", {gradient, contiguous.get()}, format);
+  }
+  return call_method(capture, "copy_", {capture.torch.call_torch(empty.get(), {{leaf}}).get(), gradient});
+}
+
+}  // namespace
+
 /// As AccumulateGrad does it. `is_own`: the gradient is nobody else's.
 void Gradients::accumulate(PyObject* leaf, const Ref& grad, PyObject* gradient, bool is_own) {
-  const auto call = [&](const char* name, std::vector<PyObject*> values, PyObject* kwnames = nullptr) {
-    const Ref method = checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(tensor_class()), name));
-    return c.torch.call_torch(method.get(), {std::move(values), kwnames});
-  };
   if (grad.get() != Py_None) {
-    call("add_", {grad.get(), gradient});
+    static constinit Imported set_enabled("torch._C", "_set_grad_enabled");
+    const bool records = at::GradMode::is_enabled() && unpack_tensor(grad.get()).requires_grad();
+    if (records) c.calls.call(set_enabled.get(), {Py_False});
+    call_method(c, "add_", {grad.get(), gradient});
+    if (records) c.calls.call(set_enabled.get(), {Py_True});
     return;
   }
-  const at::Tensor &tensor = unpack_tensor(leaf), &given = unpack_tensor(gradient);
   Ref kept = Ref::borrow(gradient);
-  if (!is_own || !torch::autograd::utils::obeys_layout_contract(given, tensor)) {
+  if (!is_own || !torch::autograd::utils::obeys_layout_contract(unpack_tensor(gradient), unpack_tensor(leaf))) {
     const at::AutoGradMode no_grad(false);
-    static constinit Imported empty("torch", "empty_like"), contiguous("torch", "contiguous_format");
-    static PyObject* const format = checked(Py_BuildValue("(s)", "memory_format")).release();
-    if (tensor.is_non_overlapping_and_dense()) {
-      kept = call("copy_", {c.torch.call_torch(empty.get(), {{leaf}}).get(), gradient});
-    } else {
-      kept = call("clone", {gradient, contiguous.get()}, format);
-    }
+    kept = copy_for(c, leaf, gradient);
   }
-  if (c.tensors.is_input(leaf)) {
-    c.attributes.store_attr(leaf, MAGNETO_STR("grad"), kept.get());
-  } else {  // who reads it is told, and where the leaf is handed on, it is set
-    grads[c.session->value_of(tensor)] = std::move(kept);
+  set_gradient(leaf, std::move(kept));
+}
+
+/// ...where autograd records it.
+void Gradients::accumulate_differentiable(PyObject* leaf, const Ref& grad, PyObject* gradient) {
+  set_gradient(leaf,
+               grad.get() == Py_None ? copy_for(c, leaf, gradient) : call_method(c, "add", {grad.get(), gradient}));
+}
+
+void Gradients::set_gradient(PyObject* leaf, Ref gradient) {
+  const bool differentiable = unpack_tensor(gradient.get()).requires_grad();
+  if (c.tensors.is_input(leaf) && !differentiable) {
+    c.attributes.store_attr(leaf, MAGNETO_STR("grad"), gradient.get());
+    return;
   }
+  // Of a leaf that is made inside, who reads it is told, and where the leaf is handed on, it is set.
+  grads[c.session->value_of(unpack_tensor(leaf))] = std::move(gradient);
+  if (c.tensors.is_input(leaf)) set_at_end(leaf);
 }
 
 }  // namespace magneto::capture

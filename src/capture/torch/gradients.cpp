@@ -57,6 +57,11 @@ Ref set_grad_function() {
 void Gradients::set_at_end(PyObject* tensor) {
   constexpr int64_t any = DeferredCall::kAnyVersion;
   const Ref& set = grads.at(c.session->value_of(unpack_tensor(tensor)));
+  // One with a history is a result only where it stays.
+  std::erase_if(c.deferred.calls, [&](const DeferredCall& call) {
+    const bool of_it = call.function.get() == set_grad_function().get() && call.args[0].get() == tensor;
+    return of_it && is_tensor(call.args[1].get()) && unpack_tensor(call.args[1].get()).requires_grad();
+  });
   c.deferred.calls.push_back({set_grad_function(), {Ref::borrow(tensor), set}, {any, any}});
 }
 

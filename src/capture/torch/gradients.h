@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,13 @@ class Gradients {
   std::vector<HookAtEnd> hooks_at_end;
   std::set<graph::ValueId> hooked;  // results that are given hooks then
 
+  /// What autograd's engine is asked for. No tangents: ones.
+  struct EngineCall {
+    std::vector<at::Tensor> roots, ends, tangents;
+    std::optional<bool> retains = {};  // none: as `differentiable`
+    bool differentiable = false, allows_unused = true;
+  };
+
   /// The segment is captured again, and does not interpret the backward, or hook.
   [[noreturn]] void retry_without(PyObject* function, std::string why);
   /// It is captured again, to end in front of the hook's registration.
@@ -88,9 +96,18 @@ class Gradients {
   std::optional<autograd::JointTrace> run_backward(std::string* no_joint);
   std::optional<autograd::JointTrace> trace_joint(std::string* no_joint);
   std::string why_no_joint();
+  /// What torch.autograd sees to in front of the engine.
+  bool fits(const EngineCall& call) const;
+  /// The engine calls code of the program on its way. A side exit where that is not to be interpreted.
+  bool calls_code(PyObject* function, const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& ends);
+  /// Records `target`, as which graphs have that call, and interprets the code. (interpreted_engine.cpp)
+  Ref record_engine(PyObject* target, std::span<PyObject* const> values, PyObject* kwnames, const EngineCall& call);
+  PyObject* interpret_engine(const EngineCall& call);
   Ref call_backward(PyObject* function, const CallArgs& args);
   void refuse_way(PyObject* function, std::vector<at::Tensor> roots, std::vector<at::Tensor> ends);
   void accumulate(PyObject* leaf, const Ref& grad, PyObject* gradient, bool is_own);
+  void accumulate_differentiable(PyObject* leaf, const Ref& grad, PyObject* gradient);
+  void set_gradient(PyObject* leaf, Ref gradient);
   Ref record_autograd_function(const CallArgs& args);
   /// Why the backward of a custom function can't be run on stand-ins; empty: it can, or that is not known yet.
   std::string why_opaque(PyObject* function) const;
