@@ -123,6 +123,13 @@ bool enter(PyThreadState* thread, Frame* frame, Context& context, const CodeInfo
   return true;
 }
 
+/// When it dies is noticed: it goes to its variable at once, for a frame's variables die in their order.
+bool is_heard_of(PyObject* object) {
+  PyTypeObject* const type = Py_TYPE(object);
+  if (PyWeakref_Check(object)) return reinterpret_cast<PyWeakReference*>(object)->wr_callback != nullptr;
+  return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && type->tp_finalize;
+}
+
 PyObject* resume(PyThreadState* thread, Frame* frame, Resume& request) {
   const runtime::FrameState& state = request.exit->frames[request.index];
   const CodeInfo& info = *state.info;
@@ -164,6 +171,10 @@ PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const Cod
       if (std::exchange(leaves_frame(), false)) {
         frame_set(frame, info, instr, depth);
         return frame_continue(thread, frame);
+      }
+      if (depth > 0 && info.instrs[instr].op == Op::STORE_FAST &&
+          is_heard_of(frame_localsplus(frame)[info.nlocals + depth - 1])) {
+        continue;
       }
     }
     // The last step may have called breakpoint(), entered a dispatch mode...

@@ -219,3 +219,41 @@ def forward_hook_left():
         return before, part(x), len(part._forward_hooks)
 
     return program
+
+
+class Held:
+    pass
+
+
+@programs.made(breaks=True)
+def callbacks_in_the_order_of_the_variables():
+    """A frame's variables die in their order, and a reference that is dead calls nothing."""
+    calls = []
+
+    def referent_first(x):
+        held = Held()
+        reference = weakref.ref(held, lambda _: calls.append("referent first"))
+        return x * 2, reference() is held
+
+    def reference_first(x):
+        reference = None
+        held = Held()
+        reference = weakref.ref(held, lambda _: calls.append("reference first"))
+        return x * 2, reference() is held
+
+    def program(x):
+        return referent_first(x), reference_first(x), list(calls)
+
+    return program
+
+
+@programs.made(breaks=True)
+def a_callback_at_the_end():
+    calls = []
+
+    def program(x):
+        held = Held()
+        reference = weakref.ref(held, lambda _: calls.append(1))
+        return x * 2, len(calls), reference() is held
+
+    return program
