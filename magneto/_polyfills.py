@@ -176,6 +176,30 @@ def make_named_tuple(name: str, fields: tuple[str, ...], defaults: dict[str, Any
     return collections.namedtuple(name, fields, rename=True, defaults=defaults.values() or None, module=module)
 
 
+def prepare_class(name: str, bases: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, ...]:
+    """Of a class statement: the metaclass, the mapping for its names, and its bases."""
+    resolved = types.resolve_bases(bases)
+    return (*types.prepare_class(name, resolved, keywords)[:2], resolved)
+
+
+def finish_class(meta: Any, name: str, bases: Any, resolved: Any, keywords: dict[str, Any], names: Any) -> type:
+    """The class of a class statement whose body has run."""
+    if resolved is not bases:
+        names["__orig_bases__"] = bases
+    made: type = meta(name, resolved, names, **{key: keywords[key] for key in keywords if key != "metaclass"})
+    return made
+
+
+def make_class(name: str, bases: tuple[Any, ...], keywords: dict[str, Any], entries: dict[str, Any]) -> type:
+    """The class that a class statement has made, once more."""
+
+    def fill(names: Any) -> None:
+        for key, value in entries.items():
+            names[key] = value
+
+    return types.new_class(name, bases, keywords, fill)
+
+
 def jagged_attention(
     query: Any,
     key: Any,

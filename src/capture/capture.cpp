@@ -260,6 +260,7 @@ Capture::~Capture() {
   containers.tails.clear();
   tensors.number_inputs.clear();
   overlays.all.clear();
+  calls.classes.forget();
   world.kept.clear();
   errors.sticky = nullptr;
   thread_state_.reset();

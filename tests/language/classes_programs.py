@@ -526,7 +526,7 @@ def super_errors(x):
         return str(error), x
 
 
-@programs()
+@programs(breaks=True)
 def init_subclass_and_set_name(x):
     registry = {}
 
@@ -588,7 +588,7 @@ def metaclass_behaviour(x):
     )  # fmt: skip
 
 
-@programs()
+@programs(breaks=True)
 def metaclass_class_made_inside(x):
     class C(metaclass=Meta):
         pass
@@ -942,7 +942,7 @@ def dict_subclass_from_outside_changed(x, d):
     return x * d["b"], list(d)
 
 
-@programs()
+@programs(breaks=True)
 def int_and_str_subclasses(x):
     class I(int):
         def double(self):
@@ -1012,7 +1012,7 @@ def private_names_and_dunder_class(x):
     return A().get(), A()._A__secret, x
 
 
-@programs()
+@programs(breaks=True)
 def destructor_runs(x):
     log = []
 

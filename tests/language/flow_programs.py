@@ -921,7 +921,7 @@ def exception_class_raised(x):
         return error.args, isinstance(error, Exception), x
 
 
-@programs()
+@programs(breaks=True)
 def exception_with_attributes(x):
     class E(Exception):
         def __init__(self, a, b):

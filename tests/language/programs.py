@@ -8,8 +8,6 @@ program anew for each observation.
 from __future__ import annotations
 
 import dataclasses
-import dis
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -21,14 +19,6 @@ Makers = tuple[Callable[[], tuple[Any, ...]], ...]
 
 def vector(scale: float = 1.0) -> torch.Tensor:
     return torch.arange(1.0, 7.0) * scale
-
-
-def makes_class(program: Callable[..., Any]) -> bool:
-    """A class statement, which is a side exit, is among the instructions of the program or of a function in it."""
-    codes = [program.__code__]
-    for code in codes:
-        codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-    return any(instruction.opname == "LOAD_BUILD_CLASS" for code in codes for instruction in dis.get_instructions(code))
 
 
 @dataclasses.dataclass
@@ -45,7 +35,6 @@ class Programs:
                 call(*maker())
 
         scenario.__name__ = name
-        breaks = breaks or makes_class(make())
         self.scenarios[name] = (scenario, breaks)
 
     def __call__(self, *makers: Callable[[], tuple[Any, ...]], breaks: bool = False) -> Any:

@@ -9,6 +9,7 @@ import arguments_programs
 import classes_programs
 import context_programs
 import flow_programs
+import made_classes_programs
 import modules_programs
 import numpy_programs
 import pytest
@@ -30,6 +31,7 @@ FILES: dict[str, Programs] = {
     "raising": raising_programs.programs,
     "types": types_programs.programs,
     "classes": classes_programs.programs,
+    "made_classes": made_classes_programs.programs,
     "numpy": numpy_programs.programs,
     "modules": modules_programs.programs,
     "arguments": arguments_programs.programs,

@@ -1008,7 +1008,7 @@ def wraps_metadata(x):
     return named(x), named.__name__, named.__doc__, named.__wrapped__(x)
 
 
-@programs()
+@programs(breaks=True)
 def cached_property_fresh(x):
     class A:
         n = 0
@@ -1066,7 +1066,7 @@ def singledispatch_function(x):
     return kind(3), kind([1]), kind("s"), kind(x), kind(True)
 
 
-@programs()
+@programs(breaks=True)
 def total_ordering_and_cmp_to_key(x):
     @functools.total_ordering
     class N:
@@ -1283,7 +1283,7 @@ def protocols(x):
     return isinstance(A(), HasF), isinstance(3, HasF), A().f()
 
 
-@programs()
+@programs(breaks=True)
 def generic_classes(x):
     T = typing.TypeVar("T")
 

@@ -59,6 +59,7 @@ enum class Treatment : uint8_t {
   Hook,
   NestedInt,
   NamedTuple,
+  Decorator,
   True,
   False,
   None,
@@ -334,6 +335,12 @@ static bool asks_transforms(Treatment treatment) {
   return treatment == Treatment::AutogradFunction || treatment == Treatment::Checkpoint;
 }
 
+/// What the call came to; null: it is a side exit.
+static Ref or_exit(Capture& c, Ref result, BreakReason reason, PyObject* function) {
+  if (!result) c.side_exit(reason, "call of " + callable_name(function));
+  return result;
+}
+
 Ref Calls::inline_function(PyObject* function, const CallArgs& args) {
   Decision decision = decide(function);
   if (decision.reason == BreakReason::DisabledFunction) {
@@ -372,16 +379,16 @@ Ref Calls::inline_function(PyObject* function, const CallArgs& args) {
       if (log_is_written(function, args)) c.side_exit(BreakReason::InputOutput, "call of " + callable_name(function));
       break;
     case Treatment::Seed:
-      if (Ref generator = seed_generators(c, function, args)) return generator;
-      c.side_exit(BreakReason::OpaqueCall, "call of " + callable_name(function));
+      return or_exit(c, seed_generators(c, function, args), BreakReason::OpaqueCall, function);
     case Treatment::Checkpoint:
-      if (Ref result = c.gradients.checkpoint(args)) return result;
-      c.side_exit(BreakReason::DisabledFunction, "call of " + callable_name(function));
+      return or_exit(c, c.gradients.checkpoint(args), BreakReason::DisabledFunction, function);
     case Treatment::Hook:
-      if (Ref result = c.gradients.register_hook(args)) return result;
-      c.side_exit(BreakReason::AutogradCall, "call of " + callable_name(function));
+      return or_exit(c, c.gradients.register_hook(args), BreakReason::AutogradCall, function);
     case Treatment::NestedInt:
       return c.tensors.nested_int(function, args);
+    case Treatment::Decorator:
+      if (Ref decorated = c.calls.classes.decorate(function, args)) return decorated;
+      break;
     case Treatment::NamedTuple:
       return make_named_tuple(function, args);
     case Treatment::Instead:

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "capture/calls/made_classes.h"
 #include "python/ref.h"
 
 namespace magneto::capture {
@@ -22,7 +23,7 @@ struct InterpFrame;
 
 class Calls {
  public:
-  explicit Calls(Capture& capture) : c(capture) {}
+  explicit Calls(Capture& capture) : classes(capture), c(capture) {}
   Calls(const Calls&) = delete;
 
   /// Guards those that the C function goes to for tensors among the arguments.
@@ -42,6 +43,7 @@ class Calls {
   void wrap_defaults(InterpFrame& frame);
   Ref check_tensor_all(const CallArgs& args);
 
+  MadeClasses classes;  // class statements
   bool has_said_compiling = false;
   /// Classes that the program has made with collections.namedtuple().
   std::vector<Ref> named_tuples;

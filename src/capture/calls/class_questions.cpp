@@ -44,7 +44,11 @@ std::optional<bool> ask_metaclass(Capture& capture, PyObject* cls, PyObject* ask
 }
 
 void guard_bases(Capture& capture, PyTypeObject* type) {
-  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) capture.guards.bases(type);
+  if (capture.calls.classes.is_class(type)) {
+    capture.calls.classes.guard_bases(type);
+  } else if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
+    capture.guards.bases(type);
+  }
 }
 
 using Native = bool (*)(PyObject* object, PyObject* cls);
@@ -141,10 +145,32 @@ Ref handle_abc_subclasscheck(Capture& capture, const CallArgs& args) {
   return boolean(abc_answer(capture, abc_subclass_check, args.values[0], args.values[1]));
 }
 
+Ref handle_build_class(Capture& capture, const CallArgs& args) { return capture.calls.classes.build(args); }
+
+/// `x.setter(function)` of a property, `kPart` being the function's place among those of a property.
+template <int kPart>
+Ref handle_property_part(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 2, "property");
+  PyObject* const property = args.values[0];
+  if (Py_TYPE(property) != &PyProperty_Type || capture.world.is_outside(property)) {
+    capture.side_exit(BreakReason::OpaqueCall, "a property is made of one from outside");
+  }
+  const Ref text = checked(PyObject_GetAttrString(property, "__doc__"));
+  CallArgs parts;
+  for (PyObject* function : functions_of_wrapper(property)) parts.values.push_back(function);
+  parts.values[kPart] = args.values[1];
+  parts.values.push_back(text.get());
+  return capture.calls.classes.make_wrapper(&PyProperty_Type, parts);
+}
+
 }  // namespace
 
 std::span<const HandlerRow> class_handlers() {
   static constexpr HandlerRow rows[] = {
+      {"builtins.__build_class__", handle_build_class},
+      {"property.getter", handle_property_part<0>},
+      {"property.setter", handle_property_part<1>},
+      {"property.deleter", handle_property_part<2>},
       {"builtins.isinstance", handle_isinstance},
       {"builtins.issubclass", handle_issubclass},
       {"type.__instancecheck__", handle_type_instancecheck},

@@ -165,7 +165,7 @@ Ref handle_mro(Capture& capture, const CallArgs& args) {
   PyObject* cls = args.values[0];
   if (!PyType_Check(cls)) capture.side_exit(BreakReason::OpaqueCall, "call of type.mro");
   auto* type = reinterpret_cast<PyTypeObject*>(cls);
-  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) capture.guards.bases(type);
+  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && !capture.calls.classes.is_class(type)) capture.guards.bases(type);
   return checked(PySequence_List(type->tp_mro));
 }
 

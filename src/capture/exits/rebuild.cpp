@@ -8,6 +8,7 @@
 #include <cstring>
 #include <span>
 
+#include "capture/calls/calls.h"
 #include "capture/interpreter/errors.h"
 #include "capture/interpreter/frames.h"
 #include "capture/interpreter/operations.h"
@@ -73,6 +74,7 @@ int32_t Rebuilder::load(const guards::Source* source) {
 
 /// Immutable all the way down, with nothing from outside in it: one object serves all runs.
 bool Rebuilder::is_constant(PyObject* value) {
+  if (c.calls.classes.is_any(value)) return false;
   if (is_scalar(value) || is_identity_constant(value)) return true;
   const guards::Source* source = c.world.source_of(value);
   if (source && source->kind != guards::SourceKind::Const) return false;
@@ -311,11 +313,10 @@ int32_t Rebuilder::build_instance(PyObject* value) {
   }
   if (PyTuple_Check(value)) {
     Ref items = checked(PySequence_List(value));
-    if (is_named_tuple(reinterpret_cast<PyObject*>(type))) {
-      static constinit Imported maker("builtins", "tuple.__new__");
-      const int32_t made = build(reinterpret_cast<PyObject*>(type));
-      return memo_[value] =
-                 emit(PlanOp::Call, {constant(maker.get()), made, emit(PlanOp::Tuple, build_items(items.get()))});
+    if (is_named_tuple(reinterpret_cast<PyObject*>(type)) || c.calls.classes.is_class(type)) {
+      const int32_t made = memo_[value] = build_maker(type, {emit(PlanOp::Tuple, build_items(items.get()))});
+      fill_instance_dict(made, value);
+      return made;
     }
     const int32_t tuple = memo_[value] =
         emit(PlanOp::Tuple, build_items(items.get()), reinterpret_cast<PyObject*>(type));
@@ -323,7 +324,10 @@ int32_t Rebuilder::build_instance(PyObject* value) {
     return tuple;
   }
   if (!is_filled_in(type)) throw unbuildable(value);
-  const int32_t instance = memo_[value] = emit(PlanOp::NewInstance, std::move(args), reinterpret_cast<PyObject*>(type));
+  const bool of_made_class = c.calls.classes.is_class(type);
+  const int32_t instance = memo_[value] =
+      of_made_class ? build_maker(type, std::move(args))
+                    : emit(PlanOp::NewInstance, std::move(args), reinterpret_cast<PyObject*>(type));
   if (PyDict_Check(value) && PyDict_Size(value)) emit_to(instance, PlanOp::DictFill, build_entries(value));
   if (PyList_Check(value) && PyList_GET_SIZE(value)) emit_to(instance, PlanOp::ListFill, build_items(value));
   if (PySet_Check(value)) fill_set(instance, value);
@@ -343,6 +347,11 @@ int32_t Rebuilder::build_instance(PyObject* value) {
         continue;
       }
       c.world.keep(slot);
+      if (c.calls.classes.is_class(base)) {
+        static constinit Imported set("builtins", "object.__setattr__");
+        emit(PlanOp::Call, {constant(set.get()), instance, build(name), build(slot.get())});
+        continue;
+      }
       emit_to(instance, PlanOp::SlotFill, {build(slot.get())}, descriptor);
     }
   }

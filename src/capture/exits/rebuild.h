@@ -73,6 +73,11 @@ class Rebuilder {
   int32_t build_jagged_values(PyObject* jagged);
   int32_t build_wrapper(PyObject* value, const ClassTensor& known);
   int32_t build_array(PyObject* value);
+  bool is_of_made_class(PyObject* value);
+  int32_t build_of_made_class(PyObject* value);
+  int32_t build_made_class(PyObject* value);
+  int32_t build_maker(PyTypeObject* type, std::vector<int32_t> args);
+  std::vector<PyObject*> reserve_cells(PyObject* entries);
   bool is_named_tuple(PyObject* value);
   int32_t build_named_tuple(PyObject* value);
   int32_t build_callback(PyObject* value);
@@ -126,6 +131,7 @@ class Rebuilder {
   int32_t handled_ = -1;
   std::vector<std::pair<int32_t, int32_t>> places_;  // of iterators, and how far they are: set when lists are written
   bool needs_grad_ = false;
+  std::vector<PyObject*> classes_being_made_;
 };
 
 }  // namespace magneto::capture

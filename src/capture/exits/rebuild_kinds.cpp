@@ -80,6 +80,8 @@ constexpr Rebuilder::Kind Rebuilder::kKinds[] = {
     {"a data-dependent float", is_data_float, &Rebuilder::build_data_float},
     {"a storage, or its size", is_of_storage, &Rebuilder::build_of_storage},
     {"a number that follows from sizes", &Rebuilder::is_made_size, &Rebuilder::build_size},
+    {"a class that the segment has made, a member of one, a method's wrapper", &Rebuilder::is_of_made_class,
+     &Rebuilder::build_of_made_class},
     {"a class that namedtuple() has made", &Rebuilder::is_named_tuple, &Rebuilder::build_named_tuple},
     {"an object from outside", &Rebuilder::is_from_outside, &Rebuilder::build_outside},
     {"a size that differs from item to item", &Rebuilder::is_nested_int, &Rebuilder::build_nested_int},

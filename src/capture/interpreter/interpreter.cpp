@@ -256,8 +256,7 @@ void Interpreter::op_copy_free_vars(int32_t count) {
   }
 }
 
-void Interpreter::op_load_global(const Instr& in) {
-  PyObject* key = name(in.arg >> 1);
+Ref Interpreter::load_global(PyObject* key) {
   Ref globals = c.world.wrap(f.globals, c.sources.constant(f.globals));
   Ref value = c.overlays.dict_lookup(globals.get(), key);
   if (!value) {
@@ -268,6 +267,11 @@ void Interpreter::op_load_global(const Instr& in) {
     PyErr_Format(PyExc_NameError, "name '%U' is not defined", key);
     throw PythonError{};
   }
+  return value;
+}
+
+void Interpreter::op_load_global(const Instr& in) {
+  Ref value = load_global(name(in.arg >> 1));
   if (in.arg & 1) {
     push_callable(std::move(value));
   } else {

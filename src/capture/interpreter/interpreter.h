@@ -25,6 +25,7 @@ class Interpreter {
   int32_t step_data(const Instr& in);     // operators, items, building containers and text (interpreter_data.cpp)
   int32_t step_control(const Instr& in);  // jumps, iteration, calls, exceptions, `with` (interpreter_control.cpp)
   int32_t step_match(const Instr& in);    // pattern matching, exception groups (interpreter_match.cpp)
+  int32_t step_names(const Instr& in);    // names in the bodies of classes (interpreter_names.cpp)
   /// `a[mask] = b[mask]` at `b[mask]`, done as one: the instruction behind it. -1: something else.
   int32_t op_assign_selected(const Instr& in);
   void op_match_keys();
@@ -41,6 +42,11 @@ class Interpreter {
   void op_make_cell(int32_t slot);
   void op_copy_free_vars(int32_t count);
   void op_load_global(const Instr& in);
+  /// In the module, or built in; raises NameError.
+  Ref load_global(PyObject* key);
+  /// Of a class's body. Null: it has no such name.
+  Ref load_name(PyObject* key);
+  void store_name(PyObject* key, PyObject* value);
   /// The local variable; raises UnboundLocalError.
   Ref load_fast(int32_t slot);
   /// The top of the stack goes to the local variable. What that held before may_drop has been asked about.

@@ -190,7 +190,7 @@ int32_t Interpreter::step_match(const Instr& in) {
       break;
     }
     default:
-      c.side_exit(BreakReason::Opcode, std::string("the instruction ") + op_name(in.op) + " is not interpreted");
+      return step_names(in);
   }
   return in.next;
 }

@@ -45,6 +45,14 @@ bool is_given_back(PyObject* result, const CallArgs& args, PyObject* dirty) {
   return !marked || !holds({&PyTuple_GET_ITEM(dirty, 0), static_cast<size_t>(PyTuple_GET_SIZE(dirty))}, result);
 }
 
+/// Among what `save_for_backward` of the context was given.
+bool is_saved(PyObject* context, PyObject* value) {
+  const Ref saved = Ref::steal(PyObject_GetAttr(context, MAGNETO_STR("to_save")));
+  if (!saved) PyErr_Clear();
+  if (!saved || !PyTuple_Check(saved.get())) return false;
+  return holds({&PyTuple_GET_ITEM(saved.get(), 0), static_cast<size_t>(PyTuple_GET_SIZE(saved.get()))}, value);
+}
+
 /// What autograd gives for a result of `forward` that is an argument it has not marked as changed: a view of it, which
 /// is none of autograd's where the argument needs gradients and they are off.
 Ref result_of_apply(Capture& capture, PyObject* result, const CallArgs& args, PyObject* dirty) {
@@ -345,6 +353,9 @@ Ref Gradients::apply_autograd_function(const CallArgs& given) {
     PyTuple_SET_ITEM(needs_input_grad.get(), i - 1, PyBool_FromLong(needs));
   }
   static constinit Imported context_class("torch.autograd.function", "FunctionCtx");
+  if (needs_grad && c.calls.classes.is_class(owner) && c.calls.classes.closes_over_values(owner)) {
+    c.side_exit(BreakReason::AutogradCall, "a custom autograd function that the segment has made closes over values");
+  }
   if (needs_grad && at::GradMode::is_enabled()) return record_autograd_function(args);
   Ref none = checked(PyTuple_New(0));
   Ref context =
@@ -369,9 +380,8 @@ Ref Gradients::apply_autograd_function(const CallArgs& given) {
   Ref dirty = Ref::steal(PyObject_GetAttr(context.get(), MAGNETO_STR("dirty_tensors")));
   if (!dirty) PyErr_Clear();
   const auto finished = [&](PyObject* value) {
-    // Perhaps an error: autograd looks whether it has been saved as well.
-    if (sets_up && is_given_back(value, args, dirty.get())) {
-      throw c.exits.restart_before(*c.frame, "a custom autograd function with setup_context gives an argument back");
+    if (sets_up && is_given_back(value, args, dirty.get()) && is_saved(context.get(), value)) {
+      throw c.exits.restart_before(*c.frame, "a custom autograd function saves an argument that it gives back");
     }
     return result_of_apply(c, value, args, dirty.get());
   };

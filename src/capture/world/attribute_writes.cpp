@@ -94,6 +94,7 @@ bool Attributes::write_of_object(PyObject* owner, PyObject* name, PyObject* valu
 /// A write to a class of the user, seen by all look-ups in it and its subclasses from here on.
 void Attributes::store_class_attr(PyTypeObject* owner, PyObject* name, PyObject* value) {
   auto* object = reinterpret_cast<PyObject*>(owner);
+  if (c.calls.classes.is_class(owner)) return c.calls.classes.write(object, name, value);
   const char* text = PyUnicode_AsUTF8(name);
   const bool special = std::strncmp(text, "__", 2) == 0;  // CPython copies them to slots, which C code reads
   PyObject* on_meta = type_lookup(Py_TYPE(owner), name);

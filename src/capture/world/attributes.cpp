@@ -83,8 +83,22 @@ PyObject* Attributes::type_lookup(PyTypeObject* type, PyObject* name) {
     if (const auto* written = c.overlays.find_class_write(type, name)) return written->second.get();
   }
   PyObject* found = lookup_in_type(type, name);
+  if (c.calls.classes.is_class(type)) return lookup_in_made_class(type, name);
   if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) c.guards.type_lookup(type, name, found);
   return found;
+}
+
+/// What the class itself has, each run gives it anew: guarded is what it would find behind that.
+PyObject* Attributes::lookup_in_made_class(PyTypeObject* type, PyObject* name) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
+    PyObject* found = PyDict_GetItemWithError(type_dict(base), name);
+    if (PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE) && !c.calls.classes.is_class(base)) {
+      c.guards.type_lookup(base, name, lookup_in_type(base, name));
+    }
+    if (found) return found;
+  }
+  return nullptr;
 }
 
 PyObject* Attributes::type_lookup(PyTypeObject* type, const char* name) {

@@ -52,6 +52,7 @@ class Attributes {
  private:
   /// The same of a class: guards what it says. Null: it may be asked then.
   Ref class_fact(PyTypeObject* type, PyObject* name);
+  PyObject* lookup_in_made_class(PyTypeObject* type, PyObject* name);
   void guard_protocol(PyObject* descriptor);
   Ref lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound);
   Ref module_getattr(PyObject* owner, PyObject* name);
@@ -151,6 +152,7 @@ class Attributes {
   Ref read_tensor_field(PyObject* owner, PyObject* name);
   Ref refuse_graph_fact(PyObject* owner, PyObject* name);
   Ref refuse_gradient_fact(PyObject* owner, PyObject* name);
+  Ref read_history(PyObject* owner, PyObject* name);
   Ref read_base(PyObject* owner, PyObject* name);
   Ref read_grad(PyObject* owner, PyObject* name);
   bool takes_grad(PyObject* owner, PyObject* value);

@@ -230,6 +230,16 @@ Ref weak_reference(Capture& capture, PyObject* object) {
   return reference;
 }
 
+/// A metaclass has its own `__call__`. Null: that of `type`.
+Ref call_by_metaclass(Capture& capture, PyTypeObject* type, const CallArgs& args) {
+  PyTypeObject* meta = Py_TYPE(type);
+  PyObject* method = meta == &PyType_Type ? nullptr : capture.attributes.type_lookup(meta, MAGNETO_STR("__call__"));
+  if (!method || (!PyFunction_Check(method) && !PyType_Check(method))) return {};
+  CallArgs all = args;  // a class is no method: typing.TypedDict's is dict
+  if (PyFunction_Check(method)) all.values.insert(all.values.begin(), reinterpret_cast<PyObject*>(type));
+  return capture.calls.call(capture.world.wrap(method, capture.sources.constant(method)).get(), std::move(all));
+}
+
 /// types.SimpleNamespace(name=value...).
 Ref make_namespace(PyTypeObject* type, const CallArgs& args) {
   const Ref none = checked(PyTuple_New(0));
@@ -254,6 +264,7 @@ Ref Calls::call_type(PyTypeObject* type, const CallArgs& given, bool past_metacl
     if (Ref reference = weak_reference(c, args.values[0])) return reference;
   }
   if (type == guards::namespace_type() && args.positional() == 0) return make_namespace(type, args);
+  if (Ref wrapper = c.calls.classes.make_wrapper(type, args)) return wrapper;
   if (Ref tensor = c.torch.legacy_tensor(type, args)) return tensor;
   if (object == THPGeneratorClass) {
     c.numbers.specialize_all(args);
@@ -262,14 +273,8 @@ Ref Calls::call_type(PyTypeObject* type, const CallArgs& given, bool past_metacl
   static constinit Imported variable("torch.autograd", "Variable");
   if (object == variable.get() && !args.values.empty() && is_tensor(args.values[0]))
     return c.torch.call_torch(object, args);
-  PyTypeObject* meta = Py_TYPE(object);
-  if (meta != &PyType_Type && !past_metaclass) {
-    PyObject* meta_call = c.attributes.type_lookup(meta, MAGNETO_STR("__call__"));
-    if (meta_call && PyFunction_Check(meta_call)) {
-      CallArgs with_class = args;
-      with_class.values.insert(with_class.values.begin(), object);
-      return call(c.world.wrap(meta_call, c.sources.constant(meta_call)).get(), std::move(with_class));
-    }
+  if (!past_metaclass) {
+    if (Ref made = call_by_metaclass(c, type, args)) return made;
   }
   if (type == &PyUnicode_Type) {
     c.numbers.specialize_all(args);

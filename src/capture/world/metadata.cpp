@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "capture/calls/calls.h"
 #include "capture/capture.h"
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
@@ -103,7 +104,7 @@ Ref Attributes::class_fact(PyTypeObject* type, PyObject* name) {
     }
     return checked(PyDictProxy_New(c.containers.resolve(dict).get()));
   }
-  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return {};
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || c.calls.classes.is_class(type)) return {};
   if (PyObject* field = class_field(name)) {
     Ref value = checked(PyObject_GetAttr(object, name));
     return c.world.wrap(value.get(), c.sources.slot(c.sources.constant(object), field));
