@@ -447,3 +447,14 @@ def namespace_over_an_exit(x):
     print(end="")
     made.z = made.y + 1
     return made.z, vars(made)
+
+
+@programs.made()
+def identity_of_the_thread():
+    tables = {threading.get_ident(): 5}
+
+    def program(x):
+        counts = tables.setdefault(threading.get_ident(), 0)
+        return x * counts, threading.current_thread().name, len(tables)
+
+    return program

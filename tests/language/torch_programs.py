@@ -639,3 +639,54 @@ def return_types_made_and_unpacked(x):
     leaves, structure = torch.utils._pytree.tree_flatten({"r": found, "s": [made, torch.topk(x, 2)]})
     again = torch.utils._pytree.tree_unflatten([leaf * 2 for leaf in leaves], structure)
     return made, made.values, type(again["r"]).__name__, again
+
+
+def needs_grad():
+    return (vector().requires_grad_(),)
+
+
+@programs(needs_grad, needs_grad)
+def histories(x):
+    y = x * 2
+    z = y.detach()
+    leaf = z.requires_grad_()
+    with torch.no_grad():
+        w = y * 2
+    known = [y.grad_fn is None, w.grad_fn is None, leaf.grad_fn is not None, y.is_leaf, w.is_leaf, leaf.is_leaf]
+    return y + 1 if y.grad_fn is not None else y, known
+
+
+@programs(needs_grad, needs_grad, breaks=True)
+def histories_that_only_the_run_knows(x):
+    x.tag = "leaf" if x.grad_fn is None else "other"
+    return x * 2, x.tag, x.is_leaf
+
+
+class SameInEvaluation(torch.autograd.Function):
+    @staticmethod
+    def forward(x, training, saves):
+        return x * 2 if training else x
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.training = inputs[1]
+        if inputs[2]:
+            ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 3, None, None
+
+
+@programs()
+def function_gives_its_argument_back_in_evaluation(x):
+    y = SameInEvaluation.apply(x, False, False)
+    return y + 1, y is x, SameInEvaluation.apply(x, True, True)
+
+
+@programs(breaks=True)
+def function_saves_the_argument_that_it_gives_back(x):
+    try:
+        return SameInEvaluation.apply(x, False, True) + 1
+    except RuntimeError as error:
+        return x, type(error)

@@ -39,13 +39,13 @@ Ref record_getattr(Capture& c, PyObject* owner, PyObject* name, const Compute& c
 /// Fields of C code that are read in a way of their own; null: as all others, a call of the graph. (No guard of a
 /// tensor tells what is refused.)
 constexpr Attributes::TensorField Attributes::kTensorFields[] = {
-    {"grad_fn", &Attributes::refuse_gradient_fact},
+    {"grad_fn", &Attributes::read_history},
     {"_backward_hooks", &Attributes::refuse_graph_fact},
     {"_post_accumulate_grad_hooks", &Attributes::refuse_graph_fact},
     {"name", &Attributes::refuse_graph_fact},
     {"_version", &Attributes::refuse_graph_fact},
     {"output_nr", &Attributes::refuse_graph_fact},
-    {"is_leaf", &Attributes::refuse_gradient_fact},
+    {"is_leaf", &Attributes::read_history},
     {"retains_grad", &Attributes::refuse_gradient_fact},
     {"_base", &Attributes::read_base},
     {"grad", &Attributes::read_grad},
@@ -70,6 +70,28 @@ Ref Attributes::refuse_graph_fact(PyObject*, PyObject* name) {
 
 Ref Attributes::refuse_gradient_fact(PyObject* owner, PyObject* name) {
   return unpack_tensor(owner).requires_grad() ? refuse_graph_fact(owner, name) : Ref();
+}
+
+/// The attribute that the current instruction loads is only asked whether it is None.
+static bool is_compared_with_none(const Capture& c) {
+  const Instr& load = c.frame->instr();
+  const Instr& next = c.frame->info->instrs[load.next];
+  if (load.op != Op::LOAD_ATTR) return false;
+  if (next.op == Op::POP_JUMP_IF_NONE || next.op == Op::POP_JUMP_IF_NOT_NONE) return true;
+  return next.op == Op::LOAD_CONST && PyTuple_GET_ITEM(c.frame->info->consts.get(), next.arg) == Py_None &&
+         c.frame->info->instrs[next.next].op == Op::IS_OP;
+}
+
+/// Whether a tensor that the segment has made has a history: its stand-in knows. What it is, is another object there.
+Ref Attributes::read_history(PyObject* owner, PyObject* name) {
+  const at::Tensor& tensor = unpack_tensor(owner);
+  if (!tensor.requires_grad()) return {};
+  const bool has_history = static_cast<bool>(tensor.grad_fn());
+  if (!has_history && c.tensors.original(owner).first) return refuse_graph_fact(owner, name);
+  if (name == MAGNETO_STR("is_leaf")) return Ref::borrow(has_history ? Py_False : Py_True);
+  if (!has_history) return Ref::borrow(Py_None);
+  if (!is_compared_with_none(c)) return refuse_graph_fact(owner, name);
+  return Ref::borrow(Py_Ellipsis);  // any object but None
 }
 
 Ref Attributes::read_base(PyObject* owner, PyObject* name) {
