@@ -260,11 +260,11 @@ Capture::~Capture() {
   containers.tails.clear();
   tensors.number_inputs.clear();
   overlays.all.clear();
-  calls.classes.forget();
   world.kept.clear();
   errors.sticky = nullptr;
   thread_state_.reset();
   if (*alive_fakes_ > 0) autograd::drop_leftover_tasks();
+  if (*alive_fakes_ > 0) calls.classes.forget();
   if (*alive_fakes_ > 0) collect_cycles();
   session.reset();
 }

@@ -9,6 +9,7 @@ import functools
 import typing
 
 import torch
+import torch.utils.checkpoint
 from programs import Programs, vector
 
 programs = Programs()
@@ -140,7 +141,14 @@ def attributes_of_the_class_are_set(x):
     A.t = x * 2
     A.gone = 1
     del A.gone
-    return A.t + A.n, hasattr(A, "gone"), A
+    return (
+        A.t + A.n,
+        hasattr(A, "gone"),
+        A,
+        "n" in vars(A),
+        sorted(name for name in vars(A) if name < "__"),
+        A.__bases__,
+    )
 
 
 @programs()
@@ -529,6 +537,33 @@ def ordered_class(x):
     return x * keys[0].n + keys[-1].n, max(keys).n, K(1) >= K(2)
 
 
+@programs(breaks=True)
+def a_checkpoint_that_closes_over_a_class(x):
+    class A:
+        k = 3
+
+        def go(self, t):
+            return t.sin() * self.k
+
+    class Mode(enum.Enum):
+        TWICE = 2
+
+    def run(t):
+        return A().go(t) * Mode.TWICE.value
+
+    return torch.utils.checkpoint.checkpoint(run, x.detach().requires_grad_(), use_reentrant=False)
+
+
+@programs()
+def named_tuples_given_to_torch(x):
+    class Two(typing.NamedTuple):
+        a: torch.Tensor
+        b: torch.Tensor
+
+    two = Two(x, x * 2)
+    return torch.stack(two), torch.cat(two), torch.utils._pytree.tree_map(lambda t: t + 1, two)
+
+
 # -- custom autograd functions -------------------------------------------------------------------------------------------
 
 
@@ -568,3 +603,22 @@ def autograd_function_over_a_tensor(x):
             return grad * weight * 2
 
     return Product.apply(x)
+
+
+class Pooled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, t, mode):
+        ctx.by = mode.value
+        return t * mode.value
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.by, None
+
+
+@programs(wants_grad, wants_grad, breaks=True)
+def autograd_function_is_given_a_member(x):
+    class Mode(enum.Enum):
+        TWICE = 2
+
+    return Pooled.apply(x, Mode.TWICE)

@@ -109,6 +109,7 @@ namespace {
 /// Tensors, numbers and constants; tuples and slices of them; lists and dicts of them that the segment has made.
 /// Autograd sees only the tensors among the arguments themselves.
 bool is_plain_argument(Capture& capture, PyObject* argument) {
+  if (capture.calls.classes.is_any(argument)) return false;  // each run makes its own
   if (is_tensor(argument) || is_scalar(argument) || is_unknown_number(argument) || is_identity_constant(argument)) {
     return true;
   }

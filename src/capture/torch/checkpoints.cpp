@@ -100,6 +100,7 @@ void unfold_partial(Checkpoint& call) {
 /// The object itself, of which nothing that the segment has made is a part, under a guard; of a tuple that the segment
 /// has made (`lists`: or a list, which nobody changes), one of such objects. Null: it is none.
 Ref constant_object(Capture& capture, PyObject* object, bool lists) {
+  if (capture.calls.classes.is_any(object)) return {};  // each run makes its own
   if (is_scalar(object) || is_identity_constant(object)) return Ref::borrow(object);
   if ((PyTuple_CheckExact(object) || (lists && PyList_CheckExact(object))) && !capture.world.is_outside(object)) {
     Ref constants = checked(PySequence_Tuple(object));

@@ -378,7 +378,8 @@ graph::PyArg TorchCalls::py_arg(PyObject* object) {
     arg.value = c.session->value_of(unpack_tensor(object));
   } else if (PyTuple_Check(object)) {
     arg.kind = Kind::Tuple;
-    if (!PyTuple_CheckExact(object)) arg.object = Ref::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+    const bool is_made = c.calls.classes.is_class(Py_TYPE(object));  // of a class that each run makes anew
+    if (!PyTuple_CheckExact(object) && !is_made) arg.object = Ref::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
     add_items(object);
   } else if (PyList_CheckExact(object)) {
     arg.kind = Kind::List;

@@ -286,6 +286,7 @@ Ref Attributes::read_of_class(PyObject* object, PyObject* name, bool*) {
       return {};
     }
     c.world.keep(value);
+    if (c.calls.classes.is_class(owner)) return value;
     return c.world.wrap(value.get(), c.sources.constant(value.get()));
   }
   if (PyObject* found = type_lookup(owner, name)) return bind(found, nullptr, owner, nullptr);

@@ -87,6 +87,7 @@ Ref Attributes::function_fact(PyObject* function, PyObject* name) {
 }
 
 Ref Attributes::class_fact(PyTypeObject* type, PyObject* name) {
+  if (c.calls.classes.is_class(type)) return {};  // each run makes it
   auto* object = reinterpret_cast<PyObject*>(type);
   if (name == MAGNETO_STR("__dict__")) {
     if (c.overlays.find(object, false))
@@ -104,7 +105,7 @@ Ref Attributes::class_fact(PyTypeObject* type, PyObject* name) {
     }
     return checked(PyDictProxy_New(c.containers.resolve(dict).get()));
   }
-  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || c.calls.classes.is_class(type)) return {};
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return {};
   if (PyObject* field = class_field(name)) {
     Ref value = checked(PyObject_GetAttr(object, name));
     return c.world.wrap(value.get(), c.sources.slot(c.sources.constant(object), field));
