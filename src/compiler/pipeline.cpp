@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "autograd/saved_layouts.h"
 #include "cache/cache.h"
 #include "compiler/ahead.h"
 #include "compiler/cached_program.h"
@@ -233,9 +234,14 @@ TensorComputation compile_inference(const Request& request, Events& events) {
 /// A graph with gradients: its forward, and backwards that autograd's engine calls. The weights change with each step:
 /// nothing is prepared of them, and nothing measured.
 std::unique_ptr<runtime::Computation> compile_joint(const Request& request, Events& events) {
-  CompileWay way{.operators = operators_of(request.backend), .place = request.place, .lines = lines_of(request.graph)};
+  CompileWay way{.operators = operators_of(request.backend), .place = request.place};
   way.trains = true;
-  const graph::Graph forward = runtime::forward_of(request.graph, *request.joint);
+  graph::Graph graph = request.graph;
+  if (way.operators == Operators::Generated || way.operators == Operators::Interpreted) {
+    autograd::save_channels_last(graph, *request.joint);
+  }
+  way.lines = lines_of(graph);
+  const graph::Graph forward = runtime::forward_of(graph, *request.joint);
   events.tell(&Observer::joint_graph, {request.place, forward, *request.joint});
   TensorComputation forward_computation = compile_tensors(request, forward, way, "FORWARDS", events);
   std::vector<TensorComputation> backwards;
@@ -248,7 +254,7 @@ std::unique_ptr<runtime::Computation> compile_joint(const Request& request, Even
   way.ends = {};
   runtime::Specialise prune = pruned(std::move(way), request);
   auto torch_level = request.joint->results.of_classes ? nullptr : runtime::make_torch_computation(request.graph);
-  return runtime::make_joint_computation(request.graph, std::move(*request.joint), std::move(forward_computation),
+  return runtime::make_joint_computation(graph, std::move(*request.joint), std::move(forward_computation),
                                          std::move(backwards), std::move(torch_level), std::move(prune));
 }
 

@@ -284,6 +284,21 @@ std::vector<Expr> delinearise(Expr position, const Sizes& sizes, const Sizes& st
   return index;
 }
 
+bool is_dense(const Sizes& sizes, const Sizes& strides) {
+  std::vector<std::pair<Size, Size>> dims;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == 0) return true;
+    if (sizes[i] != 1) dims.emplace_back(strides[i], sizes[i]);
+  }
+  std::ranges::stable_sort(dims, {}, [](const auto& dim) { return std::pair(dim.first.hint(), dim.second.hint()); });
+  Size expected = 1;
+  for (const auto& [stride, size] : dims) {
+    if (stride != expected) return false;
+    expected *= size;
+  }
+  return true;
+}
+
 Sizes row_major(const Sizes& sizes) {
   Sizes strides(sizes.size());
   Size stride = 1;

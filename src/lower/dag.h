@@ -125,6 +125,8 @@ class Dag {
   std::unordered_multimap<size_t, NodeId> known_;
 };
 
+/// Strides that count each element once, with no gap: an index can be told from a position.
+bool is_dense(const Sizes& sizes, const Sizes& strides);
 /// The strides of a row-major tensor.
 Sizes row_major(const Sizes& sizes);
 

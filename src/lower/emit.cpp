@@ -16,6 +16,9 @@ namespace {
 
 using loops::ValueId;
 
+/// Nodes that a new buffer's layout is looked up in.
+constexpr size_t kMostLookedAt = 32;
+
 /// What has been computed in the block at hand, and the guards around what is computed next.
 class ComputedValues {
  public:
@@ -409,12 +412,50 @@ class Emitter {
           buffer.kind = BufferKind::Kernel;
           buffer.dtype = stored_dtype(read.op);
           buffer.sizes = node.sizes;
-          buffer.strides = row_major(node.sizes);
+          buffer.strides = strides_of(read.op);
           lowering_.program.buffers.push_back(buffer);
           stores_[read.op].push_back({static_cast<BufferId>(lowering_.program.buffers.size() - 1), buffer.strides});
         }
       }
     }
+  }
+
+  /// It lies in memory as what it is computed of, as far as that is as large and lies in one way: a kernel walks
+  /// through all of it in one order.
+  Sizes strides_of(NodeId op) const {
+    const Sizes& sizes = dag_[op].sizes;
+    const Sizes plain = row_major(sizes);
+    std::optional<Sizes> common;
+    std::vector<NodeId> open = {op};
+    std::set<NodeId> seen;
+    while (!open.empty() && seen.size() < kMostLookedAt && !lowering_.program.choices.exact) {
+      const NodeId id = open.back();
+      open.pop_back();
+      if (dag_[id].sizes != sizes || !seen.insert(id).second) continue;
+      if (dag_[id].kind == NodeKind::Math && !stores_.contains(id)) {
+        open.insert(open.end(), dag_[id].operands.begin(), dag_[id].operands.end());
+        continue;
+      }
+      const std::optional<Sizes> strides = place_in_memory(id);
+      if (!strides || !is_dense(sizes, *strides)) continue;  // a part of something, or a number that is spread
+      if (common && *common != *strides) return plain;
+      common = strides;
+    }
+    return common.value_or(plain);
+  }
+
+  /// The strides of what a node is loaded from, or stored to. None: neither. Those of dimensions of size one count
+  /// nothing: they are zero.
+  std::optional<Sizes> place_in_memory(NodeId id) const {
+    const Node& node = dag_[id];
+    if (node.kind == NodeKind::Leaf) return Sizes(node.data.begin() + 2, node.data.end());
+    const auto stored = stores_.find(id);
+    if (stored == stores_.end()) return std::nullopt;
+    Sizes strides = stored->second.front().strides;
+    for (size_t d = 0; d < strides.size(); ++d) {
+      if (node.sizes[d] == 1) strides[d] = 0;
+    }
+    return strides;
   }
 
   c10::ScalarType stored_dtype(NodeId id) const {

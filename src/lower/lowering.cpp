@@ -85,27 +85,6 @@ bool is_fused(const graph::AtenNode& node) {
   return row && std::ranges::none_of(matmul_rules(), [&](const RuleRow& other) { return &other == row; });
 }
 
-namespace {
-
-/// Strides that count each element once, with no gap: an index can be told from a position.
-bool is_dense(const TensorMeta& meta) {
-  const Sizes sizes = graph::sizes_of(meta), strides = graph::strides_of(meta);
-  std::vector<std::pair<Size, Size>> dims;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    if (sizes[i] == 0) return true;
-    if (sizes[i] != 1) dims.emplace_back(strides[i], sizes[i]);
-  }
-  std::ranges::stable_sort(dims, {}, [](const auto& dim) { return std::pair(dim.first.hint(), dim.second.hint()); });
-  Size expected = 1;
-  for (const auto& [stride, size] : dims) {
-    if (stride != expected) return false;
-    expected *= size;
-  }
-  return true;
-}
-
-}  // namespace
-
 Lowering::Lowering(passes::Functional functional, Choices choices) {
   program.choices = std::move(choices);
   program.functional = std::move(functional);
@@ -221,7 +200,7 @@ NodeId Lowering::node_of(ValueId id) {
   if (source.kind == NodeKind::Number) {
     return binding.node = dag.view(base.node, std::vector<Expr>(source.sizes.size()), sizes);
   }
-  if (!is_dense(from)) return kNoNode;
+  if (!is_dense(graph::sizes_of(from), graph::strides_of(from))) return kNoNode;
   Expr position = offset.expr();
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] != 1) position += Expr::variable(static_cast<int32_t>(i)) * strides[i].expr();
@@ -236,7 +215,9 @@ bool Lowering::try_rule(int32_t index) {
   if (!row || (program.choices.exact && !row->is_exact)) return false;
   for (const ValueId id : node.results) {
     if (id == kNoValue) continue;
-    if (!meta(id).device.is_cpu() || !loop_dtype(meta(id).dtype) || !is_dense(meta(id))) return false;
+    const TensorMeta& made = meta(id);
+    if (!made.device.is_cpu() || !loop_dtype(made.dtype)) return false;
+    if (!is_dense(graph::sizes_of(made), graph::strides_of(made))) return false;
   }
   bool known = true;
   graph::for_each_operand(node, [&](ValueId id) { known = known && node_of(id) != kNoNode; });

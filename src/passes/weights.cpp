@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "graph/text.h"
+#include "passes/layout.h"
 #include "passes/passes.h"
 #include "passes/rewriter.h"
 
@@ -61,7 +62,7 @@ class Reorder {
       const std::vector<graph::AtenArg> args = out.map_args(node);
       const c10::IValue &stride = constant(node, 3), &padding = constant(node, 4), &dilation = constant(node, 5),
                         &groups = constant(node, 8);
-      graph::AtenArg weight = args[1];
+      graph::AtenArg weight = out.map(plain_weight(node));
       if (const ValueId plain = watched_weight(node); plain != kNoValue) {
         // Its strides say nothing: the layout is the library's.
         TensorMeta reordered = meta(plain);
@@ -90,6 +91,7 @@ class Reorder {
     }
     const TensorMeta& result = meta(node.results[0]);
     if (result.sizes.size() != 4 || result.strides != c10::get_channels_last_strides_2d(result.sizes)) return false;
+    if (!is_done_by_library(meta(node.args[0]), meta(node.args[1]))) return false;
     const auto plain = [](const TensorMeta& meta) {
       const bool empty = std::find(meta.sizes.begin(), meta.sizes.end(), 0) != meta.sizes.end();
       return meta.dtype == c10::kFloat && meta.device.is_cpu() && !empty;
@@ -100,14 +102,18 @@ class Reorder {
            (!bias || *bias == kNoValue || (plain(meta(*bias)) && meta(*bias).strides == std::vector<int64_t>{1}));
   }
 
-  /// The convolution's weight, before it was turned itself, if every write to it is noticed.
+  /// The convolution's weight, before it was turned itself: oneDNN moves it into its own layout from either.
+  ValueId plain_weight(const AtenNode& node) const {
+    const ValueId weight = std::get<ValueId>(node.args[1]);
+    const int32_t producer = graph_.values[weight].producer;
+    if (producer < 0 || graph_.aten_nodes[producer].op.operator_name().name != "aten::clone") return weight;
+    const ValueId plain = std::get<ValueId>(graph_.aten_nodes[producer].args[0]);
+    return meta(plain).strides == graph::contiguous_strides(meta(plain).sizes) || watched_[plain] ? plain : weight;
+  }
+
+  /// It, if every write to it is noticed.
   ValueId watched_weight(const AtenNode& node) const {
-    ValueId weight = std::get<ValueId>(node.args[1]);
-    if (const int32_t turned = graph_.values[weight].producer; turned >= 0) {
-      const AtenNode& clone = graph_.aten_nodes[turned];
-      if (clone.op.operator_name().name != "aten::clone") return kNoValue;
-      weight = std::get<ValueId>(clone.args[0]);
-    }
+    const ValueId weight = plain_weight(node);
     return watched_[weight] ? weight : kNoValue;
   }
 

@@ -300,6 +300,17 @@ class Scheduler {
         if (extent < lanes.wide) lanes.wide = lanes.narrow;
       } else {
         while (lanes.wide > 1 && lanes.wide > extent) lanes.wide /= 2;
+        // What is left is done one by one: vectors are as wide as leaves the least work.
+        const auto work = [&](int wide) {
+          const int64_t whole = loop.extent.number() / wide, left = loop.extent.number() % wide;
+          return static_cast<double>(whole) * (0.5 + static_cast<double>(wide) / register_lanes_) +
+                 static_cast<double>(left);
+        };
+        int best = lanes.wide;
+        for (int wide = lanes.wide; wide >= register_lanes_; wide /= 2) {
+          if (work(wide) < work(best)) best = wide;
+        }
+        lanes.wide = best;
       }
     }
     return lanes;

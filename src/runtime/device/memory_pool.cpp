@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -53,25 +54,18 @@ class MemoryPool {
   char* take(size_t bytes) {
     const std::lock_guard<std::mutex> lock(mutex_);
     most_used_ = std::max(most_used_, used_ + bytes);
-    auto range = smallest(bytes, kKept);
-    if (range == free_.end()) {
-      // What is used and kept together stays below what was used at once.
-      if (used_ + bytes + kept_ > most_used_) release_pages(used_ + bytes + kept_ - most_used_);
-      range = smallest(bytes, kReleased);
-    }
-    size_t offset = end_;
-    if (range != free_.end()) {
-      offset = range->first;
-      const Range rest{range->second.bytes - bytes, range->second.pages};
-      remove(range);
-      if (rest.bytes > 0) add(offset + bytes, rest);
-    } else if (bytes_ - end_ >= bytes) {
-      end_ += bytes;
+    Window window;
+    if (const auto found = by_size_.lower_bound({bytes, 0}); found != by_size_.end()) {
+      window = {found->second, bytes};
     } else {
-      return nullptr;
+      window = best_window(bytes);
+      if (window.offset + bytes > bytes_) return nullptr;
     }
+    cut(window.offset, bytes);
     used_ += bytes;
-    return base_ + offset;
+    // What is used and kept together stays below what was used at once.
+    if (used_ + kept_ > most_used_) release_pages(used_ + kept_ - most_used_);
+    return base_ + window.offset;
   }
 
   void give_back(char* block, size_t bytes) {
@@ -80,12 +74,22 @@ class MemoryPool {
     join(static_cast<size_t>(block - base_), {bytes, kKept});
   }
 
-  size_t release(size_t bytes) {
+  void end_forward() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    most_used_ = std::max(used_, most_used_ - std::min(bytes, most_used_));
-    return release_pages(bytes);
+    most_behind_forward_ = std::max(most_behind_forward_, used_);
+    if (used_ + kept_ > most_behind_forward_) release_pages(used_ + kept_ - most_behind_forward_);
   }
 
+  void forget() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    most_used_ = most_behind_forward_ = used_;
+    release_pages(SIZE_MAX);
+  }
+
+  bool holds(const void* data) const {
+    return std::less_equal<>()(static_cast<const void*>(base_), data) &&
+           std::less<>()(data, static_cast<const void*>(base_ + bytes_));
+  }
   std::mutex& mutex() { return mutex_; }
 
  private:
@@ -97,24 +101,56 @@ class MemoryPool {
   };
   using Ranges = std::map<size_t, Range>;  // by offset
 
-  Ranges::iterator smallest(size_t bytes, Pages pages) {
-    const auto found = by_size_[pages].lower_bound({bytes, 0});
-    return found == by_size_[pages].end() ? free_.end() : free_.find(found->second);
+  /// Where a block may lie, and how much of it has pages.
+  struct Window {
+    size_t offset = SIZE_MAX, kept = 0;
+  };
+
+  /// Of the places for a block that is larger than any kept range, the one that needs the fewest new pages: it begins
+  /// where some free range does, and goes on through free ranges of both kinds, or beyond all that was handed out.
+  Window best_window(size_t bytes) const {
+    Window best{end_, 0};
+    for (auto first = free_.begin(); first != free_.end(); ++first) {
+      Window here{first->first, 0};
+      size_t end = first->first;
+      for (auto next = first; next != free_.end() && next->first == end && end < here.offset + bytes; ++next) {
+        end += next->second.bytes;
+        if (next->second.pages == kKept) here.kept += std::min(next->second.bytes, here.offset + bytes - next->first);
+      }
+      const bool fits = end >= here.offset + bytes || (end == end_ && here.offset + bytes <= bytes_);
+      if (fits && (here.kept > best.kept || (here.kept == best.kept && best.offset == end_))) best = here;
+    }
+    return best;
   }
 
-  /// Largest ranges first.
-  size_t release_pages(size_t bytes) {
+  /// Takes these bytes out of what is free.
+  void cut(size_t offset, size_t bytes) {
+    const size_t end = offset + bytes;
+    auto range = free_.find(offset);
+    while (range != free_.end() && range->first < end) {
+      const size_t begin = range->first;
+      const Range old = range->second;
+      remove(range++);
+      if (begin + old.bytes > end) add(end, {begin + old.bytes - end, old.pages});
+    }
+    end_ = std::max(end_, end);
+  }
+
+  /// Of the largest ranges first, from their ends.
+  void release_pages(size_t bytes) {
     static const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     size_t done = 0;
-    while (done < bytes && !by_size_[kKept].empty()) {
-      const auto [of_range, offset] = *by_size_[kKept].rbegin();
-      const size_t begin = (offset + page - 1) / page * page, end = (offset + of_range) / page * page;
+    while (done < bytes && !by_size_.empty()) {
+      const auto [of_range, offset] = *by_size_.rbegin();
+      const size_t wanted = std::min(of_range, (std::min(bytes - done, of_range) + page - 1) / page * page);
+      const size_t start = offset + of_range - wanted;
+      const size_t begin = (start + page - 1) / page * page, end = (offset + of_range) / page * page;
       if (begin < end) madvise(base_ + begin, end - begin, MADV_DONTNEED);
       remove(free_.find(offset));
-      join(offset, {of_range, kReleased});
-      done += of_range;
+      if (start > offset) add(offset, {start - offset, kKept});
+      join(start, {wanted, kReleased});
+      done += wanted;
     }
-    return done;
   }
 
   /// A free range, one with those beside it that are alike.
@@ -138,12 +174,15 @@ class MemoryPool {
 
   void add(size_t offset, Range range) {
     free_.emplace(offset, range);
-    by_size_[range.pages].emplace(range.bytes, offset);
-    if (range.pages == kKept) count_kept(static_cast<int64_t>(range.bytes));
+    if (range.pages == kReleased) return;
+    by_size_.emplace(range.bytes, offset);
+    count_kept(static_cast<int64_t>(range.bytes));
   }
   void remove(Ranges::iterator range) {
-    by_size_[range->second.pages].erase({range->second.bytes, range->first});
-    if (range->second.pages == kKept) count_kept(-static_cast<int64_t>(range->second.bytes));
+    if (range->second.pages == kKept) {
+      by_size_.erase({range->second.bytes, range->first});
+      count_kept(-static_cast<int64_t>(range->second.bytes));
+    }
     free_.erase(range);
   }
   void count_kept(int64_t bytes) {
@@ -155,9 +194,9 @@ class MemoryPool {
   char* const base_;
   std::mutex mutex_;
   Ranges free_;
-  std::set<std::pair<size_t, size_t>> by_size_[2];  // bytes and offset, by pages
-  size_t end_ = 0;                                  // of what was ever handed out
-  size_t used_ = 0, kept_ = 0, most_used_ = 0;
+  std::set<std::pair<size_t, size_t>> by_size_;  // of those that are kept: bytes and offset
+  size_t end_ = 0;                               // of what was ever handed out
+  size_t used_ = 0, kept_ = 0, most_used_ = 0, most_behind_forward_ = 0;
 };
 
 /// Never destroyed: tensors outlive everything. A fork waits until nobody is in it.
@@ -176,22 +215,73 @@ void give_back(void* data) {
   pool().give_back(reinterpret_cast<char*>(header), header->bytes);
 }
 
+/// A block of so many bytes of data; null: there are no addresses for it.
+void* take_from_region(size_t bytes) {
+  const size_t needed = (bytes + 2 * kHeader - 1) / kHeader * kHeader;
+  char* const block = pool().take(needed);
+  if (!block) return nullptr;
+  new (block) Header{needed, /*in_region=*/true};
+  return block + kHeader;
+}
+
+c10::DataPtr owned(void* data) { return {data, data, &give_back, c10::Device(c10::DeviceType::CPU)}; }
+
+thread_local bool results_are_pooled = false;
+
+/// PyTorch's own allocator, but for what `PooledResults` is for.
+class OperatorsAllocator final : public c10::Allocator {
+ public:
+  explicit OperatorsAllocator(c10::Allocator& plain) : plain_(plain) {}
+
+  c10::DataPtr allocate(size_t bytes) override {
+    void* const data =
+        results_are_pooled && static_cast<int64_t>(bytes) >= kLeastPooledBytes ? take_from_region(bytes) : nullptr;
+    return data ? owned(data) : plain_.allocate(bytes);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_any; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { plain_.copy_data(to, from, bytes); }
+
+  /// For the rest of the process.
+  static void install() {
+    set_ = new OperatorsAllocator(*c10::GetCPUAllocator());
+    c10::SetCPUAllocator(set_);
+  }
+
+ private:
+  static void free_any(void* data) {
+    if (pool().holds(data)) return give_back(data);
+    set_->plain_.raw_deallocate(data);
+  }
+
+  static inline OperatorsAllocator* set_ = nullptr;
+  c10::Allocator& plain_;
+};
+
 }  // namespace
 
+PooledResults::PooledResults(bool pooled) : before_(std::exchange(results_are_pooled, pooled)) {
+  static const bool once = (OperatorsAllocator::install(), true);
+  static_cast<void>(once);
+}
+
+PooledResults::~PooledResults() { results_are_pooled = before_; }
+
 c10::Storage take_pooled(size_t bytes) {
-  const size_t needed = (bytes + 2 * kHeader - 1) / kHeader * kHeader;
-  void* block = pool().take(needed);
-  const bool in_region = block != nullptr;
-  if (!block) block = c10::GetCPUAllocator()->raw_allocate(needed);
-  new (block) Header{needed, in_region};
-  void* const data = static_cast<char*>(block) + kHeader;
-  return c10::Storage(c10::Storage::use_byte_size_t(), bytes,
-                      c10::DataPtr(data, data, &give_back, c10::Device(c10::DeviceType::CPU)), c10::GetCPUAllocator(),
+  void* data = take_from_region(bytes);
+  if (!data) {
+    const size_t needed = bytes + kHeader;
+    void* const block = c10::GetCPUAllocator()->raw_allocate(needed);
+    new (block) Header{needed, /*in_region=*/false};
+    data = static_cast<char*>(block) + kHeader;
+  }
+  return c10::Storage(c10::Storage::use_byte_size_t(), bytes, owned(data), c10::GetCPUAllocator(),
                       /*resizable=*/true);
 }
 
 bool is_pooled(const c10::Storage& storage) { return storage.data_ptr().get_deleter() == &give_back; }
 
-size_t release_pooled(size_t bytes) { return pool().release(bytes); }
+void end_pooled_forward() { pool().end_forward(); }
+
+void forget_pooled() { pool().forget(); }
 
 }  // namespace magneto::runtime

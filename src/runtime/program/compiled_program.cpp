@@ -162,7 +162,7 @@ class Run {
       }
     } else {
       for (const int32_t view : step.views) make_view(view);
-      if (owned_) make_room(impl_.calls[step.call]);
+      const PooledResults results(impl_.pooled);
       run_call(step);
     }
     for (const int32_t index : step.dead) registers_[index].reset();
@@ -175,15 +175,6 @@ class Run {
       registers_[index].reset();
       owned_[info_[index].index].reset();
     }
-    for (const int32_t index : step.dead) outside_ -= bytes_outside(index);
-  }
-  /// An operator is about to allocate its results outside of the pool, which gives back pages of what has died.
-  void make_room(const Step& call) {
-    for (const int32_t index : call.results) outside_ += bytes_outside(index);
-    if (outside_ > made_up_) made_up_ += static_cast<int64_t>(release_pooled(static_cast<size_t>(outside_ - made_up_)));
-  }
-  int64_t bytes_outside(int32_t index) const {
-    return index >= 0 && info_[index].source == Source::Returned ? info_[index].bytes : 0;
   }
 
   void run_kernel(const KernelCall& call, const KernelRun& run) {
@@ -294,11 +285,21 @@ class Run {
       for (size_t d = 0; d < info.sizes.size(); ++d) {
         same = same && (info.sizes[d] <= 1 || tensor.stride(static_cast<int64_t>(d)) == info.strides[d]);
       }
-      if ((same || tensor.numel() == 0) && !in_arena) continue;
+      if ((same || tensor.numel() == 0) && !in_arena) {
+        give_strides(tensor, info);
+        continue;
+      }
       at::Tensor copy = impl_.device->empty_strided(info.sizes, info.strides, info.dtype);
       copy.copy_(tensor);
       tensor = std::move(copy);
     }
+  }
+
+  /// A new tensor gets eager's strides in dimensions of one element, too, where they count nothing.
+  static void give_strides(const at::Tensor& tensor, const Register& info) {
+    if (tensor.strides() == c10::IntArrayRef(info.strides) || tensor.numel() == 0) return;
+    if (tensor.use_count() != 1 || tensor.storage().use_count() != 1) return;
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(info.sizes, info.strides, tensor.storage_offset());
   }
 
   void call_dispatched(const Step& call) {
@@ -398,8 +399,6 @@ class Run {
   DispatchScope& scope_;
   /// The inputs, if the run may drop them.
   at::Tensor* const owned_;
-  /// Bytes that operators have allocated and that live, and those that the pool has given back for them.
-  int64_t outside_ = 0, made_up_ = 0;
   bool recording_ = false;
   /// Nobody watches, and kernels are machine code.
   bool quick_ = false;
@@ -510,9 +509,12 @@ bool CompiledProgram::run(const at::Tensor* const* inputs, at::Tensor* outputs, 
     return as_captured(runs_as_captured().overlapping);
   }
   scope.enter(/*with_tracking=*/false);
-  FrameLease frame(*impl_, *memory_);
-  if (impl_->sized) impl_->resize(*frame, inputs);
-  Run(*impl_, memory_->prepared, *frame, scope, owned).run(inputs, outputs);
+  {
+    FrameLease frame(*impl_, *memory_);
+    if (impl_->sized) impl_->resize(*frame, inputs);
+    Run(*impl_, memory_->prepared, *frame, scope, owned).run(inputs, outputs);
+  }
+  if (impl_->pooled && !owned) end_pooled_forward();
   return true;
 }
 

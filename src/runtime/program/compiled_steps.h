@@ -86,7 +86,7 @@ struct CallMemory {
   /// What it held free for its calls serves nobody for sure.
   ~CallMemory() {
     delete spare.load();
-    release_pooled(SIZE_MAX);
+    forget_pooled();
   }
   CallMemory(const CallMemory&) = delete;
 
