@@ -182,9 +182,12 @@ struct Ways {
   std::set<EdgeKey> stops;
   std::vector<Way> through;  // where none stops
 
-  Ways(const std::vector<Edge>& roots, const Map& map) {
+  /// `whole`: none ends so.
+  Ways(const std::vector<Edge>& roots, const Map& map, bool whole) {
     through = from(roots, map);
-    for (const Way& way : through) stops.insert(way.roots.begin(), way.roots.end());
+    for (const Way& way : through) {
+      if (!whole) stops.insert(way.roots.begin(), way.roots.end());
+    }
     for (size_t before = 0; !stops.empty() && before != stops.size();) {
       before = stops.size();
       ways = from(roots, map);
@@ -392,10 +395,9 @@ std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& 
       // What is handed out as another tensor has hooks of its own, and those of the segment are in the graph.
       const bool handed_out =
           i < trace.results_.computed.size() && !trace.results_.computed[i].is_base && !fake::is_jagged(root);
-      if (!whole && handed_out && roots.back().function->tensor_pre_hooks().empty())
-        map.roots.insert(key_of(roots.back()));
+      if (handed_out && roots.back().function->tensor_pre_hooks().empty()) map.roots.insert(key_of(roots.back()));
     }
-    const Ways found(roots, map);
+    const Ways found(roots, map, whole);
     const std::vector<Way>& ways = found.ways;
     for (const graph::ValueId leaf : leaves) trace.leaves_.push_back({leaf, {}});
     for (size_t i = 0; i < roots.size(); ++i) {
@@ -484,14 +486,17 @@ WholeJoint JointTrace::take_whole(const PartitionWay& way) const {
   graph.outputs.clear();
   for (const Results::Computed& computed : results_.computed) graph.outputs.push_back(computed.value);
   torch::autograd::variable_list fakes;
+  std::map<size_t, size_t> position;  // by position in roots_
   for (const Group& group : groups_) {
     graph.inputs.insert(graph.inputs.end(), group.tangents.begin(), group.tangents.end());
     for (const size_t root : group.roots) {
+      position[root] = whole.roots.size();
       whole.roots.push_back(roots_[root]);
       fakes.push_back(fake_of_root(root));
     }
   }
   whole.nodes = nodes_by_age(fakes);
+  for (const auto& [inner, outer] : inside_) whole.inside.emplace_back(position[inner], position[outer]);
   for (size_t leaf = 0; leaf < leaves_.size(); ++leaf) {
     graph::ValueId gradient = graph::kNoValue;
     Backward::Leaf made{.input = leaves_[leaf].input};

@@ -74,6 +74,7 @@ struct WholeJoint {
   std::vector<size_t> roots;
   /// As in `Backward`.
   std::vector<size_t> nodes;
+  std::vector<std::pair<size_t, size_t>> inside;
   /// As in `Backward`; `gradient` is a position among the graph's outputs.
   std::vector<Backward::Leaf> leaves;
   /// How it would have been cut.

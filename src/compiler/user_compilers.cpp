@@ -354,6 +354,7 @@ class JointHalves {
     autograd::Backward backward;
     backward.roots = whole_.roots;
     backward.nodes = whole_.nodes;
+    backward.inside = whole_.inside;
     backward.leaves = whole_.leaves;
     autograd::split(joint, {forward_, forward_, joint.aten_nodes.size()}, tangents_, gradients_, way, backward);
     return backward;
@@ -502,6 +503,7 @@ class JointHalves {
     autograd::Backward backward;
     backward.roots = whole_.roots;
     backward.nodes = whole_.nodes;
+    backward.inside = whole_.inside;
     backward.leaves = whole_.leaves;
     const auto add = [&](const graph::TensorMeta& meta) {
       backward.saved.push_back(kNoValue);

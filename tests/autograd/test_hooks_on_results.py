@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import magneto
+from magneto import _aot
 
 
 def features(net: Any, x: Tensor) -> Any:
@@ -206,3 +207,24 @@ def test_hooks_of_results_that_are_dropped() -> None:
     del outer
     with pytest.raises(RuntimeError, match="has a hook on its gradient"):
         second.sum().backward()
+
+
+def test_hooks_of_results_with_compilers_of_the_programs_own() -> None:
+    """They are given one backward: what comes through other results is no part of what a hook would see."""
+
+    def program(x: Tensor) -> Any:
+        hidden = x.exp()
+        return hidden.sin() * 2, hidden
+
+    def as_it_is(graph: Any, inputs: Any) -> Any:
+        return graph
+
+    compiled = magneto.compile(program, backend=_aot.aot_autograd(fw_compiler=as_it_is, bw_compiler=as_it_is))
+    x = torch.ones(3, requires_grad=True)
+    calls: list[Tensor] = []
+    outer, hidden = compiled(x)
+    hidden.register_hook(calls.append)
+    hidden.sum().backward(retain_graph=True)
+    assert [call.tolist() for call in calls] == [[1, 1, 1]]
+    with pytest.raises(RuntimeError, match="has a hook on its gradient"):
+        outer.sum().backward()
