@@ -3,6 +3,7 @@ what autograd's engine would call is interpreted, so a training step with them i
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -138,6 +139,20 @@ class Asking(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         return gradient * 2 if gradient.sum() > 0 else gradient * 3
+
+
+class Cautious(torch.autograd.Function):
+    """Warns in both halves, once in each call of them."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        warnings.warn("forward", stacklevel=1)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        warnings.warn("backward", stacklevel=1)
+        return gradient * 2
 
 
 class Failing(torch.autograd.Function):
@@ -317,3 +332,16 @@ def test_cpython_runs_what_is_none(name: str, way: Callable[[Loss], Any]) -> Non
     compiled = outcome(way, EXITS[name], magneto.compile)
     assert_same(compiled, outcome(way, EXITS[name], lambda step: step))
     assert magneto.stats()["breaks"]
+
+
+@pytest.mark.lenient
+@pytest.mark.parametrize("backend", ["magneto", "aot_eager", "eager"])
+@pytest.mark.parametrize("way", [training, handing_on, taking])
+def test_warnings_of_them(way: Callable[[Loss], Any], backend: str) -> None:
+    def told(wrap: Callable[[Any], Any]) -> list[str]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            outcome(way, lambda h, w: Cautious.apply(h).sum(), wrap)
+        return [text for text in map(str, (warning.message for warning in caught)) if text in ("forward", "backward")]
+
+    assert told(lambda step: magneto.compile(step, backend=backend)) == told(lambda step: step)

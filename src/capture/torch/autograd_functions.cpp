@@ -10,6 +10,7 @@
 #include "autograd/engine.h"
 #include "autograd/nodes.h"
 #include "capture/calls/calls.h"
+#include "capture/calls/deferred.h"
 #include "capture/calls/native_mode.h"
 #include "capture/capture.h"
 #include "capture/exits/exit_builder.h"
@@ -186,6 +187,7 @@ Ref Gradients::record_autograd_function(const CallArgs& args) {
   Ref target = checked(PyObject_CallFunctionObjArgs(custom_function.get(), owner, bound.get(), nullptr));
   Ref apply = native_apply(owner);
   const int64_t writes = c.overlays.writes;
+  const size_t deferred = c.deferred.calls.size();
   const auto index = static_cast<int32_t>(c.graph.torch_nodes.size());
   const size_t operators = c.graph.aten_nodes.size();
   const std::vector<PyObject*> contents = contents_of(rest);
@@ -196,7 +198,8 @@ Ref Gradients::record_autograd_function(const CallArgs& args) {
         return PyObject_Vectorcall(apply.get(), rest.data(), rest.size(), nullptr);
       },
       /*always=*/true);
-  if (c.overlays.writes != writes || contents_of(rest) != contents) {  // which the call would do again
+  const bool puts_off = c.deferred.calls.size() != deferred;                       // a warning, say
+  if (c.overlays.writes != writes || puts_off || contents_of(rest) != contents) {  // which the call would do again
     throw c.exits.restart_before(*c.frame, "a custom autograd function changes objects from outside");
   }
   if (std::ranges::none_of(operands, holds_class_tensor)) {
@@ -228,7 +231,7 @@ bool Gradients::is_operator_backward(Frame* real) const {
 
 std::string Gradients::interpret_backwards(const std::function<void()>& run) {
   const int64_t writes = c.overlays.writes;
-  const size_t torch_nodes = c.graph.torch_nodes.size();
+  const size_t torch_nodes = c.graph.torch_nodes.size(), deferred = c.deferred.calls.size();
   std::string why;
   {
     std::optional<AboveClasses> above;
@@ -238,7 +241,8 @@ std::string Gradients::interpret_backwards(const std::function<void()>& run) {
     try {
       run();
     } catch (const std::exception& error) {  // what the engine makes of a Python exception among them
-      why = error.what();
+      const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+      why = of_torch ? of_torch->what_without_backtrace() : error.what();
     }
   }
   PyErr_Clear();
@@ -252,6 +256,7 @@ std::string Gradients::interpret_backwards(const std::function<void()>& run) {
     why = abandon.message;
   }
   if (why.empty() && c.overlays.writes != writes) why = "it changes objects from outside";
+  if (why.empty() && c.deferred.calls.size() != deferred) why = "it makes a call that is put off to the end";
   return why;
 }
 

@@ -8,6 +8,7 @@
 
 #include "autograd/leftover_tasks.h"
 #include "autograd/nodes.h"
+#include "capture/calls/deferred.h"
 #include "capture/calls/native_mode.h"
 #include "capture/capture.h"
 #include "capture/exits/exit_builder.h"
@@ -47,10 +48,11 @@ bool Gradients::fits(const EngineCall& call) const {
 Ref Gradients::record_engine(PyObject* target, std::span<PyObject* const> values, PyObject* kwnames,
                              const EngineCall& call) {
   const int64_t writes = c.overlays.writes;
+  const size_t deferred = c.deferred.calls.size();
   const size_t index = c.graph.torch_nodes.size(), operators = c.graph.aten_nodes.size();
   Ref results = c.torch.record(graph::TorchNode::Kind::CallFunction, target, values, kwnames,
                                [&] { return interpret_engine(call); });
-  if (c.overlays.writes != writes) {  // which the call would do again
+  if (c.overlays.writes != writes || c.deferred.calls.size() != deferred) {  // which the call would do again
     throw c.exits.restart_before(*c.frame, "code that a backward calls changes objects from outside");
   }
   if (c.graph.torch_nodes.size() == index) return results;  // no operator was called
