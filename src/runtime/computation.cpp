@@ -126,11 +126,43 @@ class HooksBehind {
   bool called_;
 };
 
+/// Calls that freeze inputs for a while are in the graph: what raises in between leaves them as they were.
+class FrozenInputs {
+ public:
+  explicit FrozenInputs(const graph::Graph& graph) : inputs_(graph.inputs.size()) {
+    const auto freezes = [](const graph::TorchNode& node) {
+      return PyUnicode_Check(node.target.get()) &&
+             PyUnicode_CompareWithASCIIString(node.target.get(), "requires_grad_") == 0;
+    };
+    any_ = std::ranges::any_of(graph.torch_nodes, freezes);
+  }
+  template <typename Run>
+  void around(PyObject* const* inputs, const Run& run) const {
+    if (!any_) return run();
+    std::vector<at::Tensor> leaves;
+    for (size_t i = 0; i < inputs_; ++i) {
+      const at::Tensor& input = THPVariable_Unpack(inputs[i]);
+      if (input.is_leaf() && input.requires_grad()) leaves.push_back(input);
+    }
+    try {
+      run();
+    } catch (const PythonError&) {
+      for (const at::Tensor& leaf : leaves) leaf.set_requires_grad(true);
+      throw;
+    }
+  }
+
+ private:
+  size_t inputs_;
+  bool any_;
+};
+
 class TorchComputation final : public Computation {
  public:
   explicit TorchComputation(const graph::Graph& graph)
       : program_(graph),
         hooks_behind_(graph),
+        frozen_inputs_(graph),
         outputs_(graph.outputs.size()),
         without_torch_function_(graph.without_torch_function) {}
 
@@ -138,7 +170,7 @@ class TorchComputation final : public Computation {
     hooks_behind_.refuse(inputs);
     std::vector<Ref> results(outputs_);
     const TorchFunctionScope scope(without_torch_function_);
-    program_.run(inputs, results.data());
+    frozen_inputs_.around(inputs, [&] { program_.run(inputs, results.data()); });
     for (size_t i = 0; i < outputs_; ++i) outputs[i] = results[i].release();
   }
   std::string print() const override { return "the torch level, call by call, under autograd\n"; }
@@ -146,6 +178,7 @@ class TorchComputation final : public Computation {
  private:
   TorchProgram program_;
   HooksBehind hooks_behind_;
+  FrozenInputs frozen_inputs_;
   size_t outputs_;
   bool without_torch_function_;
 };

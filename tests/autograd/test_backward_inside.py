@@ -298,6 +298,74 @@ def curvature_with_gradients_kept(s: State, x: Tensor) -> Any:
     s.opt.step()
 
 
+@TABLE
+def of_a_retained_one(s: State, x: Tensor) -> Any:
+    """As maps of what a class looks at are made."""
+    s.opt.zero_grad()
+    hidden = s.net[0](x)
+    hidden.retain_grad()
+    output = s.net[1:](hidden)
+    output[:, 0].sum().backward()
+    return (hidden * hidden.grad).detach(), hidden.grad.stride()
+
+
+@TABLE
+def of_retained_ones_handed_on(s: State, x: Tensor) -> Any:
+    hidden = s.net[0](x)
+    hidden.retain_grad()
+    other = (hidden * 2).tanh()
+    other.retain_grad()
+    unused = x * s.wide[0]
+    unused.retain_grad()
+    other.sin().sum().backward(retain_graph=True)
+    hidden.sum().backward()
+    return hidden.grad + other.grad, unused.grad is None, hidden, other
+
+
+@TABLE
+def whose_gradient_is_a_leafs(s: State, x: Tensor) -> Any:
+    """Each of the two has a tensor of its own."""
+    total = s.wide + x[:3]
+    total.retain_grad()
+    total.sin().sum().backward()
+    s.wide.grad.mul_(2)
+    return total.grad
+
+
+@EXITS
+def retained_beside_inputs(s: State, x: Tensor, h: Tensor) -> Any:
+    hidden = s.net[0](x)
+    hidden.retain_grad()
+    hidden.sum().backward(inputs=[s.net[0].weight])
+    return hidden.grad * 2
+
+
+@EXITS
+def retained_and_written(s: State, x: Tensor, h: Tensor) -> Any:
+    hidden = s.net[0](x) * 2
+    hidden.retain_grad()
+    hidden.mul_(2)
+    hidden.sum().backward()
+    return hidden.grad * 2
+
+
+@EXITS
+def retained_view(s: State, x: Tensor, h: Tensor) -> Any:
+    hidden = (s.net[0](x) * 2).t()
+    hidden.retain_grad()
+    hidden.sum().backward()
+    return hidden.grad * 2
+
+
+@EXITS
+def retained_and_hooked(s: State, x: Tensor, h: Tensor) -> Any:
+    hidden = s.net[0](x)
+    hidden.retain_grad()
+    hidden.register_hook(lambda gradient: setattr(s, "seen", gradient.clone()) or gradient * 2)
+    hidden.sum().backward()
+    return hidden.grad * 2, s.seen  # type: ignore[attr-defined]
+
+
 @EXITS
 def with_history_unrecorded(s: State, x: Tensor, h: Tensor) -> Any:
     loss = loss_of(s, x)

@@ -232,7 +232,7 @@ int32_t Rebuilder::build_tensor(PyObject* value) {
   const int32_t output = memo_[value] =
       emit(PlanOp::Output, {}, plain ? nullptr : reinterpret_cast<PyObject*>(Py_TYPE(value)), index);
   fill_instance_dict(output, value);
-  if (tensor.requires_grad() && tensor.is_leaf() && c.gradients.grads.contains(id)) c.gradients.set_at_end(value);
+  if (tensor.requires_grad() && c.gradients.grads.contains(id)) c.gradients.set_at_end(value);
   return output;
 }
 

@@ -79,7 +79,12 @@ void Gradients::refuse_way(PyObject* function, variable_list roots, variable_lis
   for (const auto& [id, input] : c.tensors.inputs) {
     if (has_hooks(unpack_tensor(input.real.get()))) leave(" calls hooks of " + input.source->name());
   }
-  if (!hooks_at_end.empty()) leave(" may call hooks that were registered before");
+  // backward() keeps the gradients of what retain_grad() was called for, as it is still.
+  const auto is_called = [&](const HookAtEnd& hook) {
+    const at::Tensor& tensor = unpack_tensor(hook.tensors.front().first.get());
+    return hook.function || !ends.empty() || tensor._version() != hook.tensors.front().second || tensor.is_view();
+  };
+  if (std::ranges::any_of(hooks_at_end, is_called)) leave(" may call hooks that were registered before");
   if (!classes_.empty()) leave(" is called behind tensors whose class has a __torch_dispatch__");
   const auto is_input = [&](const at::Tensor& tensor) {
     const graph::ValueId id = c.session->value_of(tensor);

@@ -106,6 +106,30 @@ bool is_shared(const variable_list& gradients, size_t which) {
   return false;
 }
 
+Ref call_method(Capture& capture, const char* name, std::vector<PyObject*> values, PyObject* kwnames = nullptr) {
+  const Ref method = checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(tensor_class()), name));
+  return capture.torch.call_torch(method.get(), {std::move(values), kwnames});
+}
+
+/// Tensors with a history that were made inside, whose gradients the backward keeps, too: retain_grad() says so.
+std::vector<PyObject*> retained(const Gradients& gradients) {
+  std::vector<PyObject*> tensors;
+  for (const Gradients::HookAtEnd& hook : gradients.hooks_at_end) {
+    PyObject* const tensor = hook.tensors.front().first.get();
+    if (hook.function || unpack_tensor(tensor).is_leaf() || std::ranges::count(tensors, tensor)) continue;
+    tensors.push_back(tensor);
+  }
+  return tensors;
+}
+
+/// What is there already, and the gradient, as retain_grad() adds them.
+Ref sum_of_retained(Capture& capture, const Ref& grad, PyObject* gradient) {
+  if (grad.get() != Py_None) return call_method(capture, "add", {grad.get(), gradient});
+  static constinit Imported contiguous("torch", "contiguous_format");
+  static PyObject* const format = checked(Py_BuildValue("(s)", "memory_format")).release();
+  return call_method(capture, "clone", {gradient, contiguous.get()}, format);
+}
+
 }  // namespace
 
 Ref Gradients::call_backward(PyObject* function, const CallArgs& args) {
@@ -124,15 +148,23 @@ Ref Gradients::call_backward(PyObject* function, const CallArgs& args) {
   const variable_list from = tensors_in(roots);
   if (!std::ranges::all_of(from, [](const at::Tensor& root) { return root.defined() && root.requires_grad(); }))
     leave();
+  refuse_way(function, from, {});
+  if (call->ends != Py_None && !retained(*this).empty()) leave("it may come by what retain_grad() was called for");
   if (call->ends == Py_None) {
-    const variable_list leaves = autograd::leaves_of(from);
-    ends = checked(PyTuple_New(static_cast<Py_ssize_t>(leaves.size())));
-    for (size_t i = 0; i < leaves.size(); ++i) PyTuple_SET_ITEM(ends.get(), i, tensor_object(leaves[i]));
+    ends = checked(PyList_New(0));
+    const auto add = [&](Ref end) {
+      if (PyList_Append(ends.get(), end.get()) < 0) throw PythonError{};
+    };
+    for (const at::Tensor& leaf : autograd::leaves_of(from)) add(Ref::steal(tensor_object(leaf)));
+    for (PyObject* tensor : retained(*this)) add(Ref::borrow(tensor));
+    ends = checked(PyList_AsTuple(ends.get()));
   }
   const variable_list leaves = tensors_in(ends);
-  const auto is_leaf = [](const at::Tensor& end) { return end.defined() && end.requires_grad() && end.is_leaf(); };
-  if (leaves.empty() || !std::ranges::all_of(leaves, is_leaf)) leave("it is asked for gradients of what is no leaf");
-  refuse_way(function, from, {});
+  for (const at::Tensor& end : leaves) {
+    const bool is_kept = end.defined() && end.requires_grad();
+    if (!is_kept || (!end.is_leaf() && call->ends != Py_None)) leave("it is asked for gradients of what is no leaf");
+  }
+  if (leaves.empty()) leave("it is asked for gradients of what is no leaf");
   std::vector<Ref> grads;
   for (size_t i = 0; i < leaves.size(); ++i) {
     PyObject* const leaf = PyTuple_GET_ITEM(ends.get(), i);
@@ -150,7 +182,7 @@ Ref Gradients::call_backward(PyObject* function, const CallArgs& args) {
                         retains ? Py_True : Py_False, differentiable ? Py_True : Py_False};
   const EngineCall engine{from, leaves, call->gradients == Py_None ? variable_list() : tensors_in(tangents), retains,
                           differentiable};
-  const bool code = calls_code(function, from, leaves);
+  const bool code = calls_code(function, from, {});
   if (code && !fits(engine)) leave();
   const auto run = [&] {
     const bool before = c.session->set_in_general(true);
@@ -175,17 +207,16 @@ Ref Gradients::call_backward(PyObject* function, const CallArgs& args) {
     if (!gradients[i].defined()) continue;
     const bool is_own = c.session->value_of(gradients[i]) >= known && !is_shared(gradients, i);
     PyObject *const leaf = PyTuple_GET_ITEM(ends.get(), i), *const gradient = PyTuple_GET_ITEM(results.get(), i);
+    if (!leaves[i].is_leaf()) {
+      set_gradient(leaf, sum_of_retained(c, grads[i], gradient));
+      continue;
+    }
     differentiable ? accumulate_differentiable(leaf, grads[i], gradient) : accumulate(leaf, grads[i], gradient, is_own);
   }
   return Ref::borrow(Py_None);
 }
 
 namespace {
-
-Ref call_method(Capture& capture, const char* name, std::vector<PyObject*> values, PyObject* kwnames = nullptr) {
-  const Ref method = checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(tensor_class()), name));
-  return capture.torch.call_torch(method.get(), {std::move(values), kwnames});
-}
 
 /// A copy, as AccumulateGrad lays it out for the leaf.
 Ref copy_for(Capture& capture, PyObject* leaf, PyObject* gradient) {

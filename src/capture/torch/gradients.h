@@ -49,6 +49,10 @@ class Gradients {
   Ref register_hook(const CallArgs& args);
   /// Tensor.retain_grad. False: a side exit.
   bool retain_gradient(PyObject* tensor);
+  /// `tensor.requires_grad = value` of a leaf from outside. False: a side exit. (frozen_leaves.cpp)
+  bool set_requires_grad(PyObject* tensor, PyObject* value);
+  /// The segment sets back what it has frozen. Else throws Retry, to end in front of that.
+  void check_frozen();
   /// Gradients are needed beside this tensor, whose class says what operators do. Where they can't be: a side exit.
   void pass_class(PyObject* tensor);
   bool has_passed(PyObject* type) const;
@@ -90,6 +94,9 @@ class Gradients {
  private:
   Ref interpret_hook(PyObject* tensor, PyObject* hook);
   bool hook_at_end(HookAtEnd hook);
+  /// By what the place that is interpreted is known in later captures, which may end in front of it.
+  Ref site() const;
+  bool is_opaque(const Ref& site) const;
   bool may_be_hooked(PyObject* tensor, bool of_module) const;
   void note_beside_hook();
   bool hand_on_beside_hooks();
@@ -122,7 +129,8 @@ class Gradients {
   std::set<PyObject*> classes_;  // stand-ins that were passed
   /// torch.autograd.grad has failed on stand-ins, which may lack what it has freed.
   bool frees_unseen_ = false;
-  std::set<PyObject*> rehearsed_;  // contexts of custom functions; autograd's graph has them
+  std::set<PyObject*> rehearsed_;            // contexts of custom functions; autograd's graph has them
+  std::vector<std::pair<Ref, Ref>> frozen_;  // leaves from outside, and where
   std::vector<Ref> beside_hooks_;  // tensors that were at hand when a hook was registered, until they are handed on
 };
 

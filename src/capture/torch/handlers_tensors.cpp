@@ -78,6 +78,10 @@ Ref handle_requires_grad(Capture& capture, const CallArgs& args) {
   PyObject* tensor = args.values.at(0);
   if (capture.tensors.is_input(tensor) || holds_class_tensor(tensor)) {
     if (requires_grad_as_asked(unpack_tensor(tensor), args)) return Ref::borrow(tensor);
+    const bool usual = args.values.size() == 1 || (args.values.size() == 2 && !args.kwnames);
+    if (usual && capture.gradients.set_requires_grad(tensor, args.values.size() == 1 ? Py_True : args.values[1])) {
+      return Ref::borrow(tensor);
+    }
     capture.side_exit(BreakReason::AutogradCall, "requires_grad_() of a tensor from outside, or of a wrapper");
   }
   static PyObject* const method = PyObject_GetAttrString(tensor_class(), "requires_grad_");

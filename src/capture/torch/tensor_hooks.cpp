@@ -47,9 +47,6 @@ PyTypeObject* handle_class() {
   return cls.type();
 }
 
-/// By what the place is known in later captures where the program registers a hook.
-Ref site_of(const InterpFrame& f) { return checked(Py_BuildValue("(Oi)", f.info->code, static_cast<int>(f.pc))); }
-
 bool are_equal_sites(PyObject* a, PyObject* b) {
   return PyTuple_CheckExact(a) && PyTuple_GET_ITEM(a, 0) == PyTuple_GET_ITEM(b, 0) &&
          PyLong_AsLong(PyTuple_GET_ITEM(a, 1)) == PyLong_AsLong(PyTuple_GET_ITEM(b, 1));
@@ -67,6 +64,15 @@ bool is_on(const Gradients::HookAtEnd& hook, PyObject* tensor) {
 
 }  // namespace
 
+Ref Gradients::site() const {
+  return checked(Py_BuildValue("(Oi)", c.frame->info->code, static_cast<int>(c.frame->pc)));
+}
+
+bool Gradients::is_opaque(const Ref& site) const {
+  return std::ranges::any_of(c.feedback.opaque_backwards,
+                             [&](const auto& known) { return are_equal_sites(known.first.get(), site.get()); });
+}
+
 bool is_hook_handle(PyObject* object) { return Py_TYPE(object) == handle_class(); }
 
 Ref Gradients::register_hook(const CallArgs& args) {
@@ -77,7 +83,7 @@ Ref Gradients::register_hook(const CallArgs& args) {
     return Ref::borrow(Py_None);
   }
   if (args.values.size() < 2) return {};
-  HookAtEnd hook{.tensors = {}, .site = site_of(*c.frame), .function = Ref::borrow(args.values[1])};
+  HookAtEnd hook{.tensors = {}, .site = site(), .function = Ref::borrow(args.values[1])};
   const auto noted = [](PyObject* tensor) { return std::pair(Ref::borrow(tensor), version_of(tensor)); };
   if (is_tensor(on)) {
     if (args.values.size() == 2) {
@@ -104,7 +110,7 @@ Ref Gradients::register_hook(const CallArgs& args) {
 
 bool Gradients::retain_gradient(PyObject* tensor) {
   if (!is_fake_tensor(tensor) || !c.frame) return false;
-  return hook_at_end({.tensors = {{Ref::borrow(tensor), version_of(tensor)}}, .site = site_of(*c.frame)});
+  return hook_at_end({.tensors = {{Ref::borrow(tensor), version_of(tensor)}}, .site = site()});
 }
 
 /// Null: it is not known to be a function that changes nothing.
@@ -151,8 +157,7 @@ bool Gradients::hook_at_end(HookAtEnd hook) {
   for (const auto& [tensor, version] : hook.tensors) {
     if (!may_be_hooked(tensor.get(), hook.original.has_value())) return false;
   }
-  const auto is_it = [&](const auto& known) { return are_equal_sites(known.first.get(), hook.site.get()); };
-  if (std::ranges::any_of(c.feedback.opaque_backwards, is_it)) return false;
+  if (is_opaque(hook.site)) return false;
   hooks_at_end.push_back(std::move(hook));
   ++c.overlays.writes;
   note_beside_hook();
@@ -230,6 +235,7 @@ void Rebuilder::gradient_hooks() {
       registers_several("torch.autograd.graph", "register_multi_grad_hook"), fill("magneto._hooks", "fill");
   using Hook = Gradients::HookAtEnd;
   Gradients& gradients = c.gradients;
+  gradients.check_frozen();
   // Hooks that others put on what is handed on come behind the segment's, and see what these have made of the gradient.
   for (const auto& [key, tensor] : gradients.hooks) {
     if (c.options.wants_backward && memo_.contains(tensor.get())) {

@@ -169,6 +169,10 @@ void Attributes::store_tensor_attr(PyObject* owner, PyObject* name, PyObject* va
   PyObject* descriptor = type_lookup(Py_TYPE(owner), name);
   if (descriptor && Py_TYPE(descriptor)->tp_descr_set) {
     if (is_property_type(Py_TYPE(descriptor))) return generic_setattr(owner, name, value);
+    if (value && name == MAGNETO_STR("requires_grad") && is_fake_tensor(owner) && c.tensors.is_input(owner)) {
+      if (value == (unpack_tensor(owner).requires_grad() ? Py_True : Py_False)) return;
+      if (c.gradients.set_requires_grad(owner, value)) return;
+    }
     if (real || !value) c.side_exit(BreakReason::Mutation, "an attribute of a tensor from outside is set");
     PyObject* written[] = {owner};
     if (c.torch.is_overridden(written))
