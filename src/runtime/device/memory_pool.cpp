@@ -74,15 +74,9 @@ class MemoryPool {
     join(static_cast<size_t>(block - base_), {bytes, kKept});
   }
 
-  void end_forward() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    most_behind_forward_ = std::max(most_behind_forward_, used_);
-    if (used_ + kept_ > most_behind_forward_) release_pages(used_ + kept_ - most_behind_forward_);
-  }
-
   void forget() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    most_used_ = most_behind_forward_ = used_;
+    most_used_ = used_;
     release_pages(SIZE_MAX);
   }
 
@@ -196,7 +190,7 @@ class MemoryPool {
   Ranges free_;
   std::set<std::pair<size_t, size_t>> by_size_;  // of those that are kept: bytes and offset
   size_t end_ = 0;                               // of what was ever handed out
-  size_t used_ = 0, kept_ = 0, most_used_ = 0, most_behind_forward_ = 0;
+  size_t used_ = 0, kept_ = 0, most_used_ = 0;
 };
 
 /// Never destroyed: tensors outlive everything. A fork waits until nobody is in it.
@@ -279,8 +273,6 @@ c10::Storage take_pooled(size_t bytes) {
 }
 
 bool is_pooled(const c10::Storage& storage) { return storage.data_ptr().get_deleter() == &give_back; }
-
-void end_pooled_forward() { pool().end_forward(); }
 
 void forget_pooled() { pool().forget(); }
 

@@ -38,9 +38,6 @@ class PooledResults {
   const bool before_;
 };
 
-/// A forward has run: somebody else goes on, in other memory. No more pages stay than forwards have left in use.
-void end_pooled_forward();
-
 /// Gives the pages of all free ranges back to the system: what needed them is gone.
 void forget_pooled();
 

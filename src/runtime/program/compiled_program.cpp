@@ -278,14 +278,11 @@ class Run {
       if (!info.read) {
         if (is_of_library(call.op)) check_promise(call.op, tensor, info, !frame_.sized);
         if (in_arena) tensor = tensor.clone();
+        if (tensor.defined() && lies_alike(tensor, info)) give_strides(tensor, info);
         continue;
       }
       check_promise(call.op, tensor, info, true);
-      bool same = true;
-      for (size_t d = 0; d < info.sizes.size(); ++d) {
-        same = same && (info.sizes[d] <= 1 || tensor.stride(static_cast<int64_t>(d)) == info.strides[d]);
-      }
-      if ((same || tensor.numel() == 0) && !in_arena) {
+      if (lies_alike(tensor, info) && !in_arena) {
         give_strides(tensor, info);
         continue;
       }
@@ -293,6 +290,16 @@ class Run {
       copy.copy_(tensor);
       tensor = std::move(copy);
     }
+  }
+
+  /// Each element is where the register says, of as many.
+  static bool lies_alike(const at::Tensor& tensor, const Register& info) {
+    if (tensor.sizes() != c10::IntArrayRef(info.sizes)) return false;
+    bool same = true;
+    for (size_t d = 0; d < info.sizes.size(); ++d) {
+      same = same && (info.sizes[d] <= 1 || tensor.stride(static_cast<int64_t>(d)) == info.strides[d]);
+    }
+    return same || tensor.numel() == 0;
   }
 
   /// A new tensor gets eager's strides in dimensions of one element, too, where they count nothing.
@@ -509,12 +516,9 @@ bool CompiledProgram::run(const at::Tensor* const* inputs, at::Tensor* outputs, 
     return as_captured(runs_as_captured().overlapping);
   }
   scope.enter(/*with_tracking=*/false);
-  {
-    FrameLease frame(*impl_, *memory_);
-    if (impl_->sized) impl_->resize(*frame, inputs);
-    Run(*impl_, memory_->prepared, *frame, scope, owned).run(inputs, outputs);
-  }
-  if (impl_->pooled && !owned) end_pooled_forward();
+  FrameLease frame(*impl_, *memory_);
+  if (impl_->sized) impl_->resize(*frame, inputs);
+  Run(*impl_, memory_->prepared, *frame, scope, owned).run(inputs, outputs);
   return true;
 }
 
