@@ -27,8 +27,8 @@ inline constexpr Fact gives_sparse = kind(9);
 inline constexpr Fact reads_storage = kind(10);
 /// Gives what its gradient needs where gradients are recorded, and nothing where they are not, as in a backward.
 inline constexpr Fact asks_grad_mode = kind(11);
-// Images: convolutions (input, weight, ..., transposed as argument 6) and their backwards (gradient, input, weight, ...,
-// transposed as argument 7); pooling, by kernels that work in the layout of their operand.
+// Images: convolutions (input, weight, ..., transposed as argument 6) and their backwards (gradient, input, weight,
+// ..., transposed as argument 7); pooling, by kernels that work in the layout of their operand.
 inline constexpr Fact is_convolution = kind(12), is_convolution_backward = kind(13);
 inline constexpr Fact is_pooling = kind(14), is_pooling_backward = kind(15);
 
