@@ -254,6 +254,7 @@ class OperatorsAllocator final : public c10::Allocator {
 }  // namespace
 
 PooledResults::PooledResults(bool pooled) : before_(std::exchange(results_are_pooled, pooled)) {
+  if (!pooled) return;  // who never trains keeps PyTorch's allocator
   static const bool once = (OperatorsAllocator::install(), true);
   static_cast<void>(once);
 }
