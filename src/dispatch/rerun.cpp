@@ -89,8 +89,10 @@ PyObject* run_again(Context& context, Segment& segment, const CodePlace& place,
   Fault fault = Fault::Programs;
   PyObject* result;
   const bool is_assumption = message.starts_with(runtime::kNotSo);
+  const bool skips_step = message.find(runtime::kSteps) != message.npos;
   const bool is_expected =
-      is_assumption && message.find(runtime::kPromised) == message.npos && answers_otherwise(segment, context);
+      is_assumption &&
+      (skips_step || (message.find(runtime::kPromised) == message.npos && answers_otherwise(segment, context)));
   std::optional<runtime::RaiseAgain> raise_again(std::in_place, is_assumption ? nullptr : raised.get());
   std::pair<Ref, int> called_at;  // the operator that broke its promise
   if (is_assumption) {

@@ -3,6 +3,10 @@
 // What one is in this call, the operators that it follows from compute on this call's tensors. The capture goes on with
 // that, and each run checks it (magneto::assume): where it is the other one, CPython runs the segment. Where that comes
 // often, the next capture ends in front of the `item()`. `bool(mask.any())` is the same.
+//
+// A torch.amp.GradScaler asks whether all gradients are finite: that they are is assumed without computing them. It is
+// so but for the few steps in which the scale is found, so each of the others is one graph, and these CPython runs,
+// however many there are.
 #include <ATen/autocast_mode.h>
 
 #include <algorithm>
@@ -10,6 +14,8 @@
 #include <set>
 
 #include "capture/capture.h"
+#include "capture/interpreter/interp_frame.h"
+#include "capture/numbers/numbers.h"
 #include "capture/numbers/tried_numbers.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/torch/torch_calls.h"
@@ -19,6 +25,7 @@
 #include "graph/operator_run.h"
 #include "python/imported.h"
 #include "python/made_once.h"
+#include "runtime/program/promise.h"
 #include "support/tensor_object.h"
 
 namespace magneto::capture {
@@ -125,7 +132,37 @@ PyObject* assume_operator() {
   });
 }
 
+void assume(Capture& c, PyObject* condition, const std::string& what) {
+  static const auto operation = c10::Dispatcher::singleton()
+                                    .findSchemaOrThrow("magneto::assume", "")
+                                    .typed<void(const at::Tensor&, std::string_view)>();
+  const Ref text = checked(PyUnicode_FromStringAndSize(what.data(), static_cast<Py_ssize_t>(what.size())));
+  PyObject* args[] = {condition, text.get()};
+  c.torch.record(graph::TorchNode::Kind::CallFunction, assume_operator(), args, nullptr, [&] {
+    operation.call(unpack_tensor(condition), what);
+    return Py_NewRef(Py_None);
+  });
+}
+
 }  // namespace
+
+bool decides_step(const Capture& c) {
+  static constinit Imported method("torch.amp.grad_scaler", "GradScaler._maybe_opt_step");
+  if (!c.options.assumes_bools || !c.frame) return false;
+  const auto is_of_method = [&](const InterpFrame* frame) {
+    return frame && PyFunction_Check(method.get()) &&
+           reinterpret_cast<PyObject*>(frame->info->code) == PyFunction_GET_CODE(method.get());
+  };
+  const bool is_generator = PyUnicode_CompareWithASCIIString(c.frame->info->code->co_name, "<genexpr>") == 0;
+  return is_of_method(is_generator ? c.frame->caller : c.frame);  // the generator is one of the numbers
+}
+
+void assume_step(Capture& c, PyObject* number) {
+  static constinit Imported eq("torch", "eq");
+  static PyObject* const zero = PyLong_FromLong(0);
+  const Ref sum = c.numbers.tensor_of_data_float(number);
+  assume(c, c.torch.call_torch(eq.get(), {{sum.get(), zero}}).get(), runtime::kSteps);
+}
 
 Ref bool_of_data(Capture& c, PyObject* object) {
   if (!c.options.assumes_bools || !is_fake_tensor(object) || transform_depth() > 0) return {};
@@ -137,18 +174,10 @@ Ref bool_of_data(Capture& c, PyObject* object) {
   const std::optional<bool> now = Computation(c).value(id);
   if (!now) return {};
 
-  static const auto operation = c10::Dispatcher::singleton()
-                                    .findSchemaOrThrow("magneto::assume", "")
-                                    .typed<void(const at::Tensor&, std::string_view)>();
   static constinit Imported logical_not("torch", "logical_not");
   const Ref condition = *now ? Ref::borrow(object) : c.torch.call_torch(logical_not.get(), {{object}});
   const std::string what = std::string("a bool that the data say is ") + (*now ? "True" : "False");
-  const Ref text = checked(PyUnicode_FromStringAndSize(what.data(), static_cast<Py_ssize_t>(what.size())));
-  PyObject* args[] = {condition.get(), text.get()};
-  c.torch.record(graph::TorchNode::Kind::CallFunction, assume_operator(), args, nullptr, [&] {
-    operation.call(unpack_tensor(condition.get()), what);
-    return Py_NewRef(Py_None);
-  });
+  assume(c, condition.get(), what);
   c.feedback.checks_data_sizes = true;
   return Ref::borrow(*now ? Py_True : Py_False);
 }

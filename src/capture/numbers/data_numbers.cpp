@@ -206,9 +206,8 @@ Ref float_of_tensor(Capture& capture, PyObject* object) {
 }
 
 Ref Numbers::float_item(PyObject* callable, const std::vector<PyObject*>& values) {
-  if (!(c.session->takes.numbers || is_in_optimizer(c.frame)) || values.size() != 1 ||
-      c_function_name(callable) != "item" || !is_fake_tensor(values[0]))
-    return {};
+  if (values.size() != 1 || c_function_name(callable) != "item" || !is_fake_tensor(values[0])) return {};
+  if (!c.session->takes.numbers && !is_in_optimizer(c.frame) && !decides_step(c)) return {};
   return float_of_tensor(c, values[0]);
 }
 

@@ -19,6 +19,7 @@
 #include "capture/numbers/places.h"
 #include "capture/numbers/strings.h"
 #include "capture/numbers/symbols.h"
+#include "capture/numbers/tried_numbers.h"
 #include "capture/numbers/unknown_number.h"
 #include "capture/torch/mask_loops.h"
 #include "capture/torch/tensor_map.h"
@@ -121,6 +122,10 @@ Ref Symbols::question(const shapes::Relation& relation) {
 
 Ref Numbers::is_not_zero(PyObject* value) {
   static PyObject* const zero = PyLong_FromLong(0);
+  if (holder_of_float(value) && decides_step(c)) {
+    assume_step(c, value);
+    return Ref::borrow(Py_False);
+  }
   return symbolic_bool_of(value) ? Ref::borrow(value) : unknown_operation(Arithmetic::NotEqual, value, zero);
 }
 

@@ -11,6 +11,12 @@ class Capture;
 /// had, or not assumed. (data_bools.cpp)
 Ref bool_of_data(Capture& capture, PyObject* tensor);
 
+/// A torch.amp.GradScaler decides here whether the optimizer steps, by a float of the data; segments assume that it
+/// does. (data_bools.cpp)
+bool decides_step(const Capture& capture);
+/// The float is zero, then: each run checks it.
+void assume_step(Capture& capture, PyObject* number);
+
 /// They matter after all, or something was raised, perhaps because of what stands for them: if there are any, the
 /// segment is captured again, to end in front of what makes them (throws Retry).
 void end_at_data_numbers(Capture& capture);

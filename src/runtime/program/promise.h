@@ -11,6 +11,10 @@ namespace magneto::runtime {
 /// Between the two sides in the message of a promise that was broken.
 inline constexpr char kPromised[] = ", its fake promised ";
 
+/// In the message of the check that stands for a scaler's question whether gradients are finite. Where some are not,
+/// CPython runs the segment, which is what scaling them is about.
+inline constexpr char kSteps[] = "all gradients are finite, and the optimizer steps";
+
 /// Raises where dtype or sizes are others: of a library's operator with kNotSo, so that CPython runs the segment.
 /// `fixed`: sizes are the same in all runs.
 void check_promise(const c10::OperatorHandle& op, const at::Tensor& given, const Register& promised, bool fixed);
