@@ -88,17 +88,17 @@ struct Capture::ThreadState {
   at::ScalarType cuda_dtype = at::autocast::get_autocast_dtype(at::kCUDA);
   bool autocast_cache = at::autocast::is_autocast_cache_enabled();
   int nesting = autocast_nesting();
-  bool deferring = at::SavedTensorDefaultHooks::set_tracing(true);  // what packs saved tensors sees the real ones
-  std::optional<std::string> no_saved_hooks = at::SavedTensorDefaultHooks::get_disabled_error_message();
+  at::impl::SavedTensorDefaultHooksTLS saved_hooks = at::SavedTensorDefaultHooks::get_tls_state();
   at::impl::PythonTorchFunctionTLS torch_function = at::impl::PythonTorchFunctionTLS::get_state();
   std::vector<PyObject*> modes = guards::function_modes();  // alive in torch_function
   const PausedCollector paused;
   Ref handled = Ref::steal(PyErr_GetHandledException());
   FrameHook hook{capture_hook};
 
+  // What packs saved tensors, and was turned on outside, sees the real ones.
+  ThreadState() { at::SavedTensorDefaultHooks::set_tracing(true); }
   ~ThreadState() {
     leave_transforms(transforms);
-    if (!no_saved_hooks) at::SavedTensorDefaultHooks::enable();
     at::GradMode::set_enabled(autograd.get_grad_mode());
     c10::AutogradState::get_tls_state().set_fw_grad_mode(autograd.get_fw_grad_mode());
     if (at::autocast::is_autocast_enabled(at::kCPU) != autocast_cpu)
@@ -112,7 +112,7 @@ struct Capture::ThreadState {
     for (int now = autocast_nesting(); now > nesting; --now) at::autocast::decrement_nesting();
     at::impl::PythonTorchFunctionTLS::set_state(torch_function);
     PyErr_SetHandledException(handled.get());
-    at::SavedTensorDefaultHooks::set_tracing(deferring);
+    at::SavedTensorDefaultHooks::set_tls_state(saved_hooks);
     hook.end();
   }
 };
@@ -311,12 +311,12 @@ class Capture::Suspended {
     current_capture = nullptr;
     if (before.transforms == 0) std::swap(transforms_, at::functorch::functorchTLSAccessor());
     at::impl::PythonTorchFunctionTLS::set_state(before.torch_function);
-    at::SavedTensorDefaultHooks::set_tracing(before.deferring);
+    at::SavedTensorDefaultHooks::set_tls_state(before.saved_hooks);
     c10::AutogradState::set_tls_state(before.autograd);
   }
   ~Suspended() {
     c10::AutogradState::set_tls_state(autograd_);
-    at::SavedTensorDefaultHooks::set_tracing(true);
+    at::SavedTensorDefaultHooks::set_tls_state(saved_hooks_);
     at::impl::PythonTorchFunctionTLS::set_state(torch_function_);
     if (capture_.thread_state_->transforms == 0) std::swap(transforms_, at::functorch::functorchTLSAccessor());
     current_capture = &capture_;
@@ -327,6 +327,7 @@ class Capture::Suspended {
   Capture& capture_;
   const at::impl::PythonTorchFunctionTLS torch_function_ = at::impl::PythonTorchFunctionTLS::get_state();
   const c10::AutogradState autograd_ = c10::AutogradState::get_tls_state();
+  const at::impl::SavedTensorDefaultHooksTLS saved_hooks_ = at::SavedTensorDefaultHooks::get_tls_state();
   /// Of torch.func, the object itself: C++ code refers to it.
   std::unique_ptr<at::functorch::FuncTorchTLSBase> transforms_;
   const c10::impl::ForceDispatchKeyGuard keys_;  // puts back, last of all, what the capture had

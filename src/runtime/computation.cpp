@@ -1,6 +1,7 @@
 #include "runtime/computation.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/SavedTensorHooks.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -157,12 +158,37 @@ class FrozenInputs {
   bool any_;
 };
 
+/// Calls that turn hooks on saved tensors on and off are in the graph: what raises in between leaves none on.
+class HooksOnSaved {
+ public:
+  explicit HooksOnSaved(const graph::Graph& graph) {
+    static constinit Imported pop("torch._C._autograd", "_pop_saved_tensors_default_hooks");
+    any_ = std::ranges::any_of(graph.torch_nodes, [](const auto& node) { return node.target.get() == pop.get(); });
+  }
+  template <typename Run>
+  void around(const Run& run) const {
+    if (!any_) return run();
+    const at::impl::SavedTensorDefaultHooksTLS before = at::SavedTensorDefaultHooks::get_tls_state();
+    try {
+      run();
+    } catch (const PythonError&) {
+      const SavedError error;
+      at::SavedTensorDefaultHooks::set_tls_state(before);
+      throw;
+    }
+  }
+
+ private:
+  bool any_;
+};
+
 class TorchComputation final : public Computation {
  public:
   explicit TorchComputation(const graph::Graph& graph)
       : program_(graph),
         hooks_behind_(graph),
         frozen_inputs_(graph),
+        hooks_on_saved_(graph),
         outputs_(graph.outputs.size()),
         without_torch_function_(graph.without_torch_function) {}
 
@@ -170,7 +196,7 @@ class TorchComputation final : public Computation {
     hooks_behind_.refuse(inputs);
     std::vector<Ref> results(outputs_);
     const TorchFunctionScope scope(without_torch_function_);
-    frozen_inputs_.around(inputs, [&] { program_.run(inputs, results.data()); });
+    frozen_inputs_.around(inputs, [&] { hooks_on_saved_.around([&] { program_.run(inputs, results.data()); }); });
     for (size_t i = 0; i < outputs_; ++i) outputs[i] = results[i].release();
   }
   std::string print() const override { return "the torch level, call by call, under autograd\n"; }
@@ -179,6 +205,7 @@ class TorchComputation final : public Computation {
   TorchProgram program_;
   HooksBehind hooks_behind_;
   FrozenInputs frozen_inputs_;
+  HooksOnSaved hooks_on_saved_;
   size_t outputs_;
   bool without_torch_function_;
 };

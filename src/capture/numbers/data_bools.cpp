@@ -13,6 +13,7 @@
 #include <optional>
 #include <set>
 
+#include "capture/calls/native_mode.h"
 #include "capture/capture.h"
 #include "capture/interpreter/interp_frame.h"
 #include "capture/numbers/numbers.h"
@@ -166,6 +167,7 @@ void assume_step(Capture& c, PyObject* number) {
 
 Ref bool_of_data(Capture& c, PyObject* object) {
   if (!c.options.assumes_bools || !is_fake_tensor(object) || transform_depth() > 0) return {};
+  if (c.mode.backwards_run) return {};  // where CPython could run nothing instead
   const at::Tensor& tensor = unpack_tensor(object);
   if (tensor.scalar_type() != at::kBool || tensor.numel() != 1 || fake::known_value(tensor)) return {};
   if (c.torch.is_overridden({&object, 1})) return {};

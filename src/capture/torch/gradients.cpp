@@ -178,7 +178,8 @@ std::optional<autograd::JointTrace> Gradients::run_backward(std::string* no_join
                                       c.options.partition.whole, why_not, no_joint, &hidden);
   };
   const auto is_about_hooks = [&] { return !joint && no_joint->starts_with("a hook on a gradient"); };
-  if (rehearsed_.empty() && classes_.empty() && hooks.empty()) {  // else code of the program runs as well
+  if (rehearsed_.empty() && classes_.empty() && hooks.empty() &&
+      saved_hooks_.empty()) {  // else code of the program runs as well
     const bool before = c.session->set_in_general(true);
     run();
     c.session->set_in_general(before);
@@ -192,6 +193,7 @@ std::optional<autograd::JointTrace> Gradients::run_backward(std::string* no_join
   break_at_hook(hidden, *no_joint);
   if (c.tensors.inputs.size() != known) why = "it reads other tensors at the segment's end";
   if (!why.empty() && !classes_.empty()) retry_without_classes(why);
+  if (!why.empty() && !saved_hooks_.empty()) break_at_saved_hooks(why);
   if (why.empty() && !hooks.empty() && is_about_hooks()) retry_without(hooks.front().first.get(), *no_joint);
   if (!why.empty()) {
     retry_without(rehearsed_.empty() ? hooks.front().first.get() : autograd::function_of(*rehearsed_.begin()),

@@ -34,6 +34,7 @@ class Gradients {
  public:
   explicit Gradients(Capture& capture) : c(capture) {}
   Gradients(const Gradients&) = delete;
+  ~Gradients();
 
   /// torch.autograd.grad, torch.autograd.backward and Tensor.backward.
   Ref call_gradient(PyObject* function, const CallArgs& args);
@@ -53,6 +54,14 @@ class Gradients {
   bool set_requires_grad(PyObject* tensor, PyObject* value);
   /// The segment sets back what it has frozen. Else throws Retry, to end in front of that.
   void check_frozen();
+  /// Autograd calls these functions for what it saves, until they are popped. False: a side exit. (saved_hooks.cpp)
+  bool push_saved_hooks(PyObject* pack, PyObject* unpack);
+  bool pop_saved_hooks();
+  /// None are on. Else throws Retry, to end in front of them.
+  void check_saved_hooks();
+  /// Autograd calls one. Null: an error is set. What is packed is in a list of one, which the capture empties.
+  PyObject* pack_saved(PyObject* function, PyObject* saved);
+  PyObject* call_saved_hook(PyObject* function, PyObject* saved);
   /// Gradients are needed beside this tensor, whose class says what operators do. Where they can't be: a side exit.
   void pass_class(PyObject* tensor);
   bool has_passed(PyObject* type) const;
@@ -125,7 +134,16 @@ class Gradients {
   /// Runs autograd's engine, by which backwards are interpreted. Why that failed; empty: it did not. Throws Retry.
   std::string interpret_backwards(const std::function<void()>& run);
 
+  [[noreturn]] void break_at_saved_hooks(const std::string& why);
+
   Capture& c;
+  struct SavedHooks {
+    Ref site;          // where the program turned them on, as it is known in later captures
+    size_t operators;  // in front of that
+    bool on;
+  };
+  std::vector<SavedHooks> saved_hooks_;
+  std::vector<Ref> packed_;
   std::set<PyObject*> classes_;  // stand-ins that were passed
   /// torch.autograd.grad has failed on stand-ins, which may lack what it has freed.
   bool frees_unseen_ = false;

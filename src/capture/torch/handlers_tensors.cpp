@@ -143,6 +143,18 @@ Ref handle_retain_grad(Capture& capture, const CallArgs& args) {
   capture.side_exit(BreakReason::AutogradCall, "call of torch._C.TensorBase.retain_grad");
 }
 
+Ref handle_push_saved_hooks(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 2, "_push_saved_tensors_default_hooks");
+  if (capture.gradients.push_saved_hooks(args.values[0], args.values[1])) return Ref::borrow(Py_None);
+  capture.side_exit(BreakReason::AutogradCall, "hooks on saved tensors are turned on");
+}
+
+Ref handle_pop_saved_hooks(Capture& capture, const CallArgs& args) {
+  check_count(args, 0, 0, "_pop_saved_tensors_default_hooks");
+  if (capture.gradients.pop_saved_hooks()) return Ref::borrow(Py_None);
+  capture.side_exit(BreakReason::AutogradCall, "hooks on saved tensors are turned off");
+}
+
 /// A tuple in place of a torch.Size would be data.
 Ref handle_new(Capture& capture, const CallArgs& args) {
   static PyObject* const with_data = PyObject_GetAttrString(tensor_class(), "new");
@@ -211,6 +223,8 @@ std::span<const HandlerRow> tensor_handlers() {
       {"torch._C.TensorBase.nelement", handle_numel<kNelement>},
       {"torch._C.TensorBase.requires_grad_", handle_requires_grad},
       {"torch._C.TensorBase.retain_grad", handle_retain_grad},
+      {"torch._C._autograd._push_saved_tensors_default_hooks", handle_push_saved_hooks},
+      {"torch._C._autograd._pop_saved_tensors_default_hooks", handle_pop_saved_hooks},
       {"torch._C.TensorBase.new", handle_new},
       {"torch._C.Generator.manual_seed", seed_generator},
       {"torch._C.Generator.get_state", generator_state},

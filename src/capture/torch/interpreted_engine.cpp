@@ -33,7 +33,7 @@ bool Gradients::calls_code(PyObject* function, const variable_list& roots, const
     c.side_exit(BreakReason::AutogradCall, callable_name(function) + " calls the backward of a custom function (" +
                                                (custom ? callable_name(custom) : "") + "): " + why);
   }
-  return !contexts.empty() || autograd::passes(roots, ends, autograd::calls_hooks);
+  return !contexts.empty() || !saved_hooks_.empty() || autograd::passes(roots, ends, autograd::calls_hooks);
 }
 
 bool Gradients::fits(const EngineCall& call) const {

@@ -236,6 +236,7 @@ void Rebuilder::gradient_hooks() {
   using Hook = Gradients::HookAtEnd;
   Gradients& gradients = c.gradients;
   gradients.check_frozen();
+  gradients.check_saved_hooks();
   // Hooks that others put on what is handed on come behind the segment's, and see what these have made of the gradient.
   for (const auto& [key, tensor] : gradients.hooks) {
     if (c.options.wants_backward && memo_.contains(tensor.get())) {
