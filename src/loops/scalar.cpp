@@ -100,6 +100,8 @@ long double float_op(Op op, const long double* x) {
       return std::atan2(a, b);
     case Op::Copysign:
       return std::copysign(a, b);
+    case Op::ErfFrom:
+      return std::erf(a);
     case Op::Fma:
       return std::fma(a, b, x[2]);
     default:

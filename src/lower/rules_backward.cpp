@@ -36,9 +36,9 @@ bool gelu_backward(Call& call) {
     const T slope = (1.0 - inner * inner) * (beta * (1.0 + 3 * kappa * square));
     return call.set_result(grad * (0.5 * right + left * slope));
   }
-  const T normal = 0.5 * (1.0 + erf(x * M_SQRT1_2));
-  const T density = exp(x * x * -0.5) * (M_2_SQRTPI * M_SQRT1_2 * 0.5);
-  return call.set_result(grad * (normal + x * density));
+  const T scaled = x * M_SQRT1_2, gauss = exp(-(scaled * scaled));
+  const T normal = 0.5 * (1.0 + erf_from(scaled, gauss));
+  return call.set_result(grad * (normal + x * (gauss * (M_2_SQRTPI * M_SQRT1_2 * 0.5))));
 }
 
 bool silu_backward(Call& call) {

@@ -8,6 +8,8 @@ namespace magneto::codegen {
 
 // exponentials.cpp; f64 too, but for tanh
 Value* exp(const Math& m, Value* x);
+/// Of x for which it is a normal number: -87 to 88 for f32. NaN stays.
+Value* exp_in_range(const Math& m, Value* x);
 Value* exp2(const Math& m, Value* x);
 Value* expm1(const Math& m, Value* x);
 Value* sigmoid(const Math& m, Value* x);
@@ -21,6 +23,8 @@ Value* log1p(const Math& m, Value* x);
 
 // error_function.cpp
 Value* erf(const Math& m, Value* x);
+/// With exp(-x*x) at hand.
+Value* erf_from(const Math& m, Value* x, Value* gauss);
 
 // inverse_sines.cpp
 Value* asin(const Math& m, Value* x);

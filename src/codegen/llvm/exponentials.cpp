@@ -24,21 +24,29 @@ Value* exp_tail(const Math& m, Value* r) {
   return m.polynomial(r, {1.392692661e-03, 8.363773874e-03, 4.166655011e-02, 1.666657338e-01, 5.000000000e-01});
 }
 
-/// x == n*ln(2) + r, n an integer.
-std::pair<Value*, Value*> by_ln2(const Math& m, Value* x) {
+/// x == n*ln(2) + r, n an integer; also in the low bits of `bits`, in two's complement.
+struct Parts {
+  Value *n, *r, *bits;
+};
+
+Parts by_ln2(const Math& m, Value* x) {
   // Adding a number whose last digit is the ones rounds: for |x| below a quarter of it.
   Value* ones = m.number(m.wide() ? 0x1.8p52 : 0x1.8p23);
-  Value* n = m.sub(m.fma(x, m.number(1.4426950408889634), ones), ones);
+  Value* sum = m.fma(x, m.number(1.4426950408889634), ones);
+  Value* n = m.sub(sum, ones);
   Value* r = m.fma(n, m.number(m.wide() ? -0x1.62e42fee00000p-1 : -0.693359375), x);
   r = m.fma(n, m.number(m.wide() ? -0x1.a39ef35793c76p-33 : 0.00021219444170128554), r);
-  return {n, r};
+  return {n, r, m.bits(sum)};
 }
+
+/// exp(r) for |r| <= ln(2)/2.
+Value* exp_of_rest(const Math& m, Value* r) { return m.fma(r, m.fma(r, exp_tail(m, r), m.number(1)), m.number(1)); }
 
 /// x == n*ln(2) + r with n in sixteenths: 2^n is looked up but for its whole part, which the machine's own
 /// instruction takes from n, and r is so small that two coefficients do (0.77 units in the last place at most). NaN
 /// goes through.
 Value* exp_by_table(const Math& m, Value* x) {
-  Value* inside = m.select(m.b.CreateFCmpOLT(m.number(89), x), m.number(89), x);
+  Value* inside = m.at_most(x, 89);
   Value* sixteenths = m.number(0x1.8p19);  // adding it leaves n's sixteenths in the four last bits
   Value* sum = m.fma(inside, m.number(1.4426950408889634), sixteenths);
   Value* n = m.sub(sum, sixteenths);
@@ -58,14 +66,20 @@ Value* exp(const Math& m, Value* x) {
   const double low = m.wide() ? -746 : -104, high = m.wide() ? 710 : 89;
   if (m.looks_up()) return exp_by_table(m, x);
   if (m.scales()) {  // NaN goes through all of it
-    const auto [n, r] = by_ln2(m, m.select(m.b.CreateFCmpOLT(m.number(high), x), m.number(high), x));
-    Value* result = m.fma(r, m.fma(r, exp_tail(m, r), m.number(1)), m.number(1));
-    return m.scale_registers(result, n, m.b.CreateFCmpUGT(x, m.number(low)));
+    const Parts parts = by_ln2(m, m.at_most(x, high));
+    return m.scale_registers(exp_of_rest(m, parts.r), parts.n, m.b.CreateFCmpUGT(x, m.number(low)));
   }
   Value* hidden = m.b.CreateFCmpOLT(x, m.number(low));
-  const auto [n, r] = by_ln2(m, m.select(hidden, m.number(0), m.clamp(x, low, high)));
-  Value* result = m.scale(m.add(m.fma(m.mul(r, r), exp_tail(m, r), r), m.number(1)), n);
-  return m.select(hidden, m.number(0), m.select(m.is_nan(x), x, result));
+  const Parts parts = by_ln2(m, m.at_most(m.select(hidden, m.number(0), x), high));
+  // 2^n in two halves: it may be too large or too small for one number. NaN goes through.
+  Value* half = m.b.CreateLShr(parts.bits, m.integer(1));
+  Value* result = m.mul(exp_of_rest(m, parts.r), m.power_in_bits(half));
+  return m.select(hidden, m.number(0), m.mul(result, m.power_in_bits(m.b.CreateSub(parts.bits, half))));
+}
+
+Value* exp_in_range(const Math& m, Value* x) {
+  const Parts parts = by_ln2(m, x);
+  return m.mul(exp_of_rest(m, parts.r), m.power_in_bits(parts.bits));
 }
 
 Value* exp2(const Math& m, Value* x) {
@@ -81,7 +95,7 @@ Value* exp2(const Math& m, Value* x) {
 
 Value* expm1(const Math& m, Value* x) {
   Value* inside = m.wide() ? m.clamp(x, -40, 710) : m.clamp(x, -18, 89);
-  const auto [n, r] = by_ln2(m, inside);
+  const auto [n, r, bits] = by_ln2(m, inside);
   Value* p = m.fma(m.mul(r, r), exp_tail(m, r), r);
   // (p + 1)*2^n - 1, by halves so that 2^n is finite.
   Value* half = m.power_of_two(m.sub(n, m.number(1)));
@@ -104,7 +118,7 @@ Value* tanh(const Math& m, Value* x) {
   Value* p = m.polynomial(
       z, {2.269501684e-03, -8.323187058e-03, 2.176250291e-02, -5.395846163e-02, 1.333330015e-01, -3.333333315e-01});
   Value* small = m.fma(m.mul(x, z), p, x);
-  Value* big = m.sub(m.number(1), m.div(m.number(2), m.add(exp(m, m.add(a, a)), m.number(1))));
+  Value* big = m.sub(m.number(1), m.div(m.number(2), m.add(exp_in_range(m, m.at_most(m.add(a, a), 40)), m.number(1))));
   return m.copysign(m.select(m.b.CreateFCmpOLT(a, m.number(0.625)), small, big), x);
 }
 

@@ -64,6 +64,9 @@ class Math {
     return select(b.CreateFCmpOLT(x, number(high)), x, number(high));
   }
 
+  /// The lesser of the two; NaN stays.
+  Value* at_most(Value* x, double limit) const { return select(b.CreateFCmpOLT(number(limit), x), number(limit), x); }
+
   Value* polynomial(Value* x, std::initializer_list<double> coefficients) const {
     Value* result = nullptr;
     for (const double coefficient : coefficients) {
@@ -75,10 +78,11 @@ class Math {
   Value* is_nan(Value* x) const { return b.CreateFCmpUNO(x, x); }
 
   /// 2^n for n (an integer in a float) within the normal exponents.
-  Value* power_of_two(Value* n) const {
-    Value* whole = b.CreateFPToSI(n, int_type());
+  Value* power_of_two(Value* n) const { return power_in_bits(b.CreateFPToSI(n, int_type())); }
+  /// The same for an integer of which the low bits alone count: nine for f32, twelve for f64.
+  Value* power_in_bits(Value* n) const {
     const int mantissa = wide_ ? 52 : 23, bias = wide_ ? 1023 : 127;
-    return from_bits(b.CreateShl(b.CreateAdd(whole, integer(bias)), integer(mantissa)));
+    return from_bits(b.CreateShl(b.CreateAdd(n, integer(bias)), integer(mantissa)));
   }
 
   /// x * 2^n, also where 2^n or the result is denormal or too large.

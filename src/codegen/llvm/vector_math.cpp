@@ -314,6 +314,8 @@ Value* emit_float_math(IRBuilder<>& b, Op op, Value* const* operands) {
       return power(b, x, y);
     case Op::Copysign:
       return m.copysign(x, y);
+    case Op::ErfFrom:
+      return m.wide() ? wide_erf(m, x) : erf_from(m, x, y);
     case Op::Fma:
       return m.fma(x, y, operands[2]);
     default:

@@ -12,7 +12,7 @@ Value* wide_tanh(const Math& m, Value* x) {
                        0.0005897680994688268, -0.0014557958855734635, 0.0035921242500086925, -0.008863235292803289,
                        0.021869488527368107, -0.05396825396808531, 0.13333333333333205, -0.3333333333333333});
   Value* small = m.fma(m.mul(x, z), p, x);
-  Value* big = m.sub(m.number(1), m.div(m.number(2), m.add(exp(m, m.add(a, a)), m.number(1))));
+  Value* big = m.sub(m.number(1), m.div(m.number(2), m.add(exp_in_range(m, m.at_most(m.add(a, a), 80)), m.number(1))));
   Value* result = m.copysign(m.select(b.CreateFCmpOLT(a, m.number(0.6)), small, big), x);
   return m.select(m.is_nan(x), x, result);
 }
@@ -35,7 +35,7 @@ Value* wide_erf(const Math& m, Value* x) {
                        -1.2845780030775907e-05, 6.406279226046039e-05, 4.525434558991009e-05, -0.0005970624964924544,
                        0.0007077464666941425, 0.004269136356961225, -0.024392499318915004, 0.07166583719747308,
                        -0.15011593650077898, 0.24560380171233487, -0.3262335600430372, 0.17900115118138996});
-  Value* big = m.sub(m.number(1), m.mul(exp(m, m.neg(m.mul(inside, inside))), g));
+  Value* big = m.sub(m.number(1), m.mul(exp_in_range(m, m.neg(m.mul(inside, inside))), g));
   big = m.copysign(big, x);
   Value* result = m.select(b.CreateFCmpOLT(a, m.number(1)), small, big);
   return m.select(m.is_nan(x), x, result);
