@@ -163,3 +163,24 @@ def test_narrow_floats_round_to_nearest_even(dtype, target):
     torch.testing.assert_close(rounded, wanted.float(), rtol=0, atol=0, equal_nan=True)
     every = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(torch_dtype)
     torch.testing.assert_close(apply("abs", dtype, every, target=target), every.abs(), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_erf_with_its_exponential_at_hand(target):
+    x = torch.cat([dense(-5, 5), spread(-100, 4), HOSTILE]).to(torch.float32)
+    out = torch.zeros_like(x)
+    text = f"""kernel "erf" {{
+      b0 in f32[{len(x)}]
+      b1 out f32[{len(x)}]
+      parallel i0 < {len(x)}
+      row {{
+        %0:f32 = load b0[i0]
+        %1:f32 = mul %0, %0
+        %2:f32 = neg %1
+        %3:f32 = exp %2
+        %4:f32 = erf.from %0, %3
+        store b1[i0], %4
+      }}
+    }}"""
+    run(text, [x, out], target=target)
+    assert units_in_last_place(out, torch.erf(x.double())).max() <= 1.5

@@ -4,6 +4,7 @@
 #include <bit>
 #include <optional>
 
+#include "codegen/llvm/column_sums.h"
 #include "codegen/llvm/streaming.h"
 #include "codegen/llvm/tile.h"
 #include "codegen/llvm/variant.h"
@@ -171,6 +172,16 @@ class Scheduler {
     if (!kernel.parallel.empty() && across_rows) {
       std::rotate(kernel.parallel.begin() + static_cast<ptrdiff_t>(row_loop),
                   kernel.parallel.begin() + static_cast<ptrdiff_t>(row_loop) + 1, kernel.parallel.end());
+      if (!variant_.other_lanes && sum_in_strips(kernel)) {
+        across_rows = false;
+        schedule_.ahead = ahead_in_strips(kernel);
+        strip_ = -1;
+        schedule_.stages.resize(kernel.blocks.size());
+        lane_loops.clear();
+        for (const Block& block : kernel.blocks) lane_loops.push_back(block.loops.size() - 1);
+      }
+    }
+    if (!kernel.parallel.empty() && across_rows) {
       const Loop& lanes = kernel.parallel.back();
       bool heavy = false, thin = true;
       for (const Block& block : kernel.blocks) {
@@ -212,7 +223,7 @@ class Scheduler {
       }
     }
     schedule_.streamed = find_streamed(kernel, machine_);
-    schedule_.ahead = find_ahead(schedule_);
+    if (schedule_.ahead.empty()) schedule_.ahead = find_ahead(schedule_);
     set_units();
     return std::move(schedule_);
   }
