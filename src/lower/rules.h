@@ -43,18 +43,18 @@ struct T {
 };
 
 // X(function, op): two operands, both tensors or one of them a number.
-#define MAGNETO_BINARY(X)                                                                            \
-  X(operator+, Add)                                                                                  \
-  X(operator-, Sub)                                                                                  \
-  X(operator*, Mul)                                                                                  \
-  X(operator/, Div)                                                                                  \
-  X(operator==, Eq)                                                                                  \
-  X(operator!=, Ne)                                                                                  \
-  X(operator<, Lt)                                                                                   \
-  X(operator<=, Le)                                                                                  \
-  X(operator>, Gt)                                                                                   \
-  X(operator>=, Ge) X(operator&, And) X(operator|, Or) X(minimum, Min) X(maximum, Max) X(power, Pow) \
-      X(erf_from, ErfFrom)
+#define MAGNETO_BINARY(X) \
+  X(operator+, Add)       \
+  X(operator-, Sub)       \
+  X(operator*, Mul)       \
+  X(operator/, Div)       \
+  X(operator==, Eq)       \
+  X(operator!=, Ne)       \
+  X(operator<, Lt)        \
+  X(operator<=, Le)       \
+  X(operator>, Gt)        \
+  X(operator>=, Ge)       \
+  X(operator&, And) X(operator|, Or) X(minimum, Min) X(maximum, Max) X(power, Pow) X(erf_from, ErfFrom)
 #define X(function, op)                                           \
   inline T function(T a, T b) { return a.apply(Op::op, b); }      \
   inline T function(T a, double b) { return a.apply(Op::op, b); } \
