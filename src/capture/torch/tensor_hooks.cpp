@@ -11,6 +11,7 @@
 
 #include "autograd/interpreted_hook.h"
 #include "autograd/nodes.h"
+#include "capture/calls/native_mode.h"
 #include "capture/capture.h"
 #include "capture/exits/exit_builder.h"
 #include "capture/exits/rebuild.h"
