@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.autograd.graph import _MultiHandle, register_multi_grad_hook
 from torch.utils.hooks import BackwardHook, RemovableHandle
 
 from magneto import graph_break
@@ -32,9 +33,26 @@ class HookHandle(RemovableHandle):
     del real
 
 
+class SeveralHandle(HookHandle):
+    """Likewise of register_multi_grad_hook."""
+
+    def read(self) -> Any:
+        graph_break()
+        return self.handles
+
+    handles = property(read)
+    del read
+
+
 def fill(handle: RemovableHandle, registered: RemovableHandle | None) -> None:
     """`handle` is made the one that was `registered`; None: that of a hook which has been removed."""
-    vars(handle).update(vars(registered or RemovableHandle(OrderedDict())))
+    if registered is None:
+        registered = _MultiHandle(()) if isinstance(handle, _MultiHandle) else RemovableHandle(OrderedDict())
+    vars(handle).update(vars(registered))
+
+
+def register_any(tensors: Sequence[torch.Tensor], hook: Callable[[torch.Tensor], None]) -> RemovableHandle:
+    return register_multi_grad_hook(tensors, hook, mode="any")
 
 
 def as_written(method: Callable[..., Any], *args: Any) -> Any:

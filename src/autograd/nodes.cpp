@@ -141,7 +141,8 @@ void free_graph(const torch::autograd::variable_list& roots, const torch::autogr
   std::ranges::sort(nodes, {}, &Node::sequence_nr);
   for (Node* node : nodes) {
     const auto on = [&](const auto& next) { return leads.contains(next.function.get()); };
-    if (!std::ranges::any_of(node->next_edges(), on)) continue;
+    // An end that is no leaf is called, too.
+    if (!leads.contains(node) && !std::ranges::any_of(node->next_edges(), on)) continue;
     leads.insert(node);
     node->release_variables();
   }

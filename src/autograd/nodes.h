@@ -67,7 +67,7 @@ std::vector<size_t> nodes_by_age(const torch::autograd::variable_list& tensors);
 bool has_hooks_behind(const at::Tensor& leaf);
 
 /// What the engine does when nobody asks to retain the graph: drops what the nodes on the way from `roots` to `ends`
-/// keep.
+/// keep, and those that made ends which are no leaves.
 void free_graph(const torch::autograd::variable_list& roots, const torch::autograd::variable_list& ends);
 
 }  // namespace magneto::autograd

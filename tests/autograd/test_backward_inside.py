@@ -332,6 +332,40 @@ def whose_gradient_is_a_leafs(s: State, x: Tensor) -> Any:
     return total.grad
 
 
+@TABLE
+def of_an_inner_tensor(s: State, x: Tensor) -> Any:
+    y = s.net[0](x)
+    y.square().sum().backward(inputs=[y])
+    return y, y.grad
+
+
+@TABLE
+def of_inner_tensors_and_leaves(s: State, x: Tensor) -> Any:
+    y = s.net[0](x)
+    z = s.net[1](y).sin()
+    z.sum().backward(inputs=[y, z, s.net[1].weight])
+    return y.grad, z.grad
+
+
+@TABLE
+def of_an_inner_tensor_that_is_kept(s: State, x: Tensor) -> Any:
+    """It keeps what comes later, too."""
+    y = s.net[0](x) * 2
+    y.sin().sum().backward(inputs=[y], retain_graph=True)
+    first = y.grad.clone()
+    y.cos().sum().backward()
+    return first, y.grad
+
+
+@TABLE
+def saliency(s: State, x: Tensor) -> Any:
+    features = s.net[:2](x)
+    score = s.net[2:](features)
+    score[:, 0].sum().backward(inputs=[features])
+    weights = features.grad.mean(0, keepdim=True)
+    return (weights * features).relu().detach()
+
+
 @EXITS
 def retained_beside_inputs(s: State, x: Tensor, h: Tensor) -> Any:
     hidden = s.net[0](x)
@@ -397,10 +431,23 @@ def second_backward(s: State, x: Tensor, h: Tensor) -> Any:
 
 
 @EXITS
-def of_an_inner_tensor(s: State, x: Tensor, h: Tensor) -> Any:
-    y = s.net[0](x)
+def of_what_has_a_history(s: State, x: Tensor, h: Tensor) -> Any:
+    h.square().sum().backward(inputs=[h])
+    return h.grad
+
+
+@EXITS
+def of_an_inner_view(s: State, x: Tensor, h: Tensor) -> Any:
+    y = s.net[0](x).t()
     y.square().sum().backward(inputs=[y])
-    return y
+    return y.grad
+
+
+@EXITS
+def of_an_inner_tensor_twice(s: State, x: Tensor, h: Tensor) -> Any:
+    y = s.net[0](x)
+    y.square().sum().backward(inputs=[y, y])
+    return y.grad
 
 
 @EXITS

@@ -19,6 +19,7 @@ captured = CAPTURED = ProgramTable()
 left = LEFT = ProgramTable()
 SEEN: list[Any] = []
 HANDLES: list[Any] = []
+SEVERAL: list[Any] = []
 
 
 def note(gradient: Tensor, name: str = "") -> None:
@@ -235,11 +236,48 @@ def of_several_tensors(x: Tensor, w: Tensor) -> Any:
     return z.sum()
 
 
-@left
+@captured
 def of_any_of_several_tensors(x: Tensor, w: Tensor) -> Any:
     y, z = x * 2, w * 3
     torch.autograd.graph.register_multi_grad_hook((y, z), note, mode="any")
     return (y @ z).sum()
+
+
+@captured
+def of_several_with_kept_handles(x: Tensor, w: Tensor) -> Any:
+    y, z = x * 2, w * 3
+    SEVERAL.append(torch.autograd.graph.register_multi_grad_hook((y, z), note, mode="any"))
+    SEVERAL.append(torch.autograd.graph.register_multi_grad_hook([z, x], lambda gs: SEEN.append(len(gs)), mode="all"))
+    return (y @ z).sum()
+
+
+@captured
+def of_several_removed_again(x: Tensor, w: Tensor) -> Any:
+    y, z = x * 2, w * 3
+    first = torch.autograd.graph.register_multi_grad_hook((y, z), note, mode="any")
+    second = torch.autograd.graph.register_multi_grad_hook([y, z], lambda gs: SEEN.append(len(gs)))
+    with torch.autograd.graph.register_multi_grad_hook([y, z], lambda gs: SEEN.append(gs)):
+        result = (y @ z).sum()
+    first.remove()
+    SEVERAL.append(first)
+    return result, isinstance(second, torch.utils.hooks.RemovableHandle)
+
+
+@left
+def handles_of_several(x: Tensor, w: Tensor) -> Any:
+    y = x @ w
+    handle = torch.autograd.graph.register_multi_grad_hook([y, x], lambda gs: SEEN.append(len(gs)))
+    return y.sum(), len(handle.handles)
+
+
+@left
+def of_several_in_another_mode(x: Tensor, w: Tensor) -> Any:
+    y = x @ w
+    try:
+        torch.autograd.graph.register_multi_grad_hook([y, x], note, mode="some")
+    except ValueError as error:
+        SEEN.append(str(error))
+    return y.sum()
 
 
 @captured
@@ -357,6 +395,10 @@ def outcome(program: Program, scale: float) -> Any:
             sum(((r * r.detach().sin()).sum() for r in results), torch.zeros(())).backward(retain_graph=True)
             kept = [r.grad for r in (*results, *KEEPER.features) if r.retains_grad]
             found.append([x.grad, w.grad, *kept, *SEEN, dict(KEEPER.gradients)])
+            for handle in SEVERAL:
+                assert type(handle) is torch.autograd.graph._MultiHandle
+                handle.remove()
+            SEVERAL.clear()
             for handle in HANDLES:
                 assert type(handle) is torch.utils.hooks.RemovableHandle and isinstance(handle.id, int)
                 handle.remove()

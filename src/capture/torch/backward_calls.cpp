@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "autograd/nodes.h"
@@ -132,6 +133,22 @@ Ref sum_of_retained(Capture& capture, const Ref& grad, PyObject* gradient) {
 
 }  // namespace
 
+/// `inputs=` of what is no leaf has it keep its gradient, from then on. Why that can't be here; empty: it can.
+std::string Gradients::retain_ends(const Ref& ends) {
+  PyObject** const begin = PySequence_Fast_ITEMS(ends.get());
+  const std::span<PyObject* const> given(begin, PyTuple_GET_SIZE(ends.get()));
+  const auto is_asked_for = [&](PyObject* tensor) { return std::ranges::count(given, tensor) > 0; };
+  if (!std::ranges::all_of(retained(*this), is_asked_for)) return "it may come by what retain_grad() was called for";
+  for (PyObject* end : given) {
+    if (!is_fake_tensor(end) || !unpack_tensor(end).requires_grad() || unpack_tensor(end).is_leaf()) continue;
+    if (c.tensors.is_input(end)) return "it is asked for gradients of what was computed before the function was called";
+    if (std::ranges::count(given, end) > 1) return "it is asked for one gradient twice";
+    const bool known = std::ranges::count(retained(*this), end) > 0;
+    if (!known && !retain_gradient(end)) return "it is asked for gradients of what is no leaf";
+  }
+  return {};
+}
+
 Ref Gradients::call_backward(PyObject* function, const CallArgs& args) {
   const auto leave = [&](const std::string& why = {}) {
     c.side_exit(BreakReason::AutogradCall, "call of " + callable_name(function) + (why.empty() ? "" : ": ") + why);
@@ -148,8 +165,11 @@ Ref Gradients::call_backward(PyObject* function, const CallArgs& args) {
   const variable_list from = tensors_in(roots);
   if (!std::ranges::all_of(from, [](const at::Tensor& root) { return root.defined() && root.requires_grad(); }))
     leave();
+  if (call->ends != Py_None) {
+    const std::string why = retain_ends(ends);
+    if (!why.empty()) leave(why);
+  }
   refuse_way(function, from, {});
-  if (call->ends != Py_None && !retained(*this).empty()) leave("it may come by what retain_grad() was called for");
   if (call->ends == Py_None) {
     ends = checked(PyList_New(0));
     const auto add = [&](Ref end) {
@@ -161,8 +181,7 @@ Ref Gradients::call_backward(PyObject* function, const CallArgs& args) {
   }
   const variable_list leaves = tensors_in(ends);
   for (const at::Tensor& end : leaves) {
-    const bool is_kept = end.defined() && end.requires_grad();
-    if (!is_kept || (!end.is_leaf() && call->ends != Py_None)) leave("it is asked for gradients of what is no leaf");
+    if (!end.defined() || !end.requires_grad()) leave("it is asked for gradients of what has none");
   }
   if (leaves.empty()) leave("it is asked for gradients of what is no leaf");
   std::vector<Ref> grads;

@@ -79,6 +79,7 @@ class Gradients {
     Ref function = {};     // null: retain_grad()
     Ref handle = {};       // what stands for it
     bool several = false;  // register_multi_grad_hook
+    bool any = false;      // ...with mode="any"
     bool removed = false;
     /// Of a module: what the tensor is a copy of, where eager has a view.
     std::optional<std::pair<Ref, int64_t>> original = {};
@@ -120,6 +121,7 @@ class Gradients {
   Ref record_engine(PyObject* target, std::span<PyObject* const> values, PyObject* kwnames, const EngineCall& call);
   PyObject* interpret_engine(const EngineCall& call);
   Ref call_backward(PyObject* function, const CallArgs& args);
+  std::string retain_ends(const Ref& ends);
   void refuse_way(PyObject* function, std::vector<at::Tensor> roots, std::vector<at::Tensor> ends);
   void accumulate(PyObject* leaf, const Ref& grad, PyObject* gradient, bool is_own);
   void accumulate_differentiable(PyObject* leaf, const Ref& grad, PyObject* gradient);

@@ -41,6 +41,11 @@ PyObject* key_of(PyObject* hook) {
   return PyFunction_Check(hook) ? PyFunction_GET_CODE(hook) : hook;
 }
 
+PyTypeObject* several_class() {
+  static constinit Imported cls("magneto._hooks", "SeveralHandle");
+  return cls.type();
+}
+
 bool is_dropped(const InterpFrame& f) { return f.result_is_pushed && f.info->instrs[f.instr().next].op == Op::POP_TOP; }
 
 PyTypeObject* handle_class() {
@@ -74,11 +79,20 @@ bool Gradients::is_opaque(const Ref& site) const {
                              [&](const auto& known) { return are_equal_sites(known.first.get(), site.get()); });
 }
 
-bool is_hook_handle(PyObject* object) { return Py_TYPE(object) == handle_class(); }
+bool is_hook_handle(PyObject* object) {
+  return Py_TYPE(object) == handle_class() || Py_TYPE(object) == several_class();
+}
 
 Ref Gradients::register_hook(const CallArgs& args) {
-  if (args.values.empty() || args.kwnames || !c.frame) return {};
+  if (args.values.empty() || !c.frame) return {};
   PyObject* on = args.values[0];
+  PyObject* mode = nullptr;  // of several
+  if (args.kwnames) {
+    const bool named = args.values.size() == 3 && args.positional() == 2 &&
+                       PyUnicode_CompareWithASCIIString(args.keyword(2), "mode") == 0;
+    mode = named && !is_tensor(on) ? args.values[2] : nullptr;
+    if (!mode || !PyUnicode_CheckExact(mode)) return {};
+  }
   if (is_hook_handle(on)) {
     for (HookAtEnd& hook : hooks_at_end) hook.removed |= hook.handle.get() == on;
     return Ref::borrow(Py_None);
@@ -96,16 +110,20 @@ Ref Gradients::register_hook(const CallArgs& args) {
     hook.handle = checked(handle_class()->tp_alloc(handle_class(), 0));
   } else {
     const Ref tensors = c.containers.resolve(on);
-    if (args.values.size() != 2 || !is_dropped(*c.frame)) return {};
+    if (args.positional() != 2) return {};
+    hook.any = mode && PyUnicode_CompareWithASCIIString(mode, "any") == 0;
+    if (mode && !hook.any && PyUnicode_CompareWithASCIIString(mode, "all") != 0) return {};
     if (!PyList_CheckExact(tensors.get()) && !PyTuple_CheckExact(tensors.get())) return {};
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(tensors.get()); ++i) {
       PyObject* tensor = PySequence_Fast_GET_ITEM(tensors.get(), i);
       if (!is_tensor(tensor)) return {};
       hook.tensors.push_back(noted(tensor));
     }
+    if (hook.tensors.empty()) return {};
     hook.several = true;
+    hook.handle = checked(several_class()->tp_alloc(several_class(), 0));
   }
-  const Ref handle = hook.several ? Ref::borrow(Py_None) : hook.handle;
+  const Ref handle = hook.handle;
   return hook_at_end(std::move(hook)) ? handle : Ref();
 }
 
@@ -233,7 +251,8 @@ void Rebuilder::check_copy(const Gradients::HookAtEnd& hook) {
 
 void Rebuilder::gradient_hooks() {
   static constinit Imported registers("torch", "Tensor.register_hook"), retains("torch", "Tensor.retain_grad"),
-      registers_several("torch.autograd.graph", "register_multi_grad_hook"), fill("magneto._hooks", "fill");
+      registers_several("torch.autograd.graph", "register_multi_grad_hook"),
+      registers_any("magneto._hooks", "register_any"), fill("magneto._hooks", "fill");
   using Hook = Gradients::HookAtEnd;
   Gradients& gradients = c.gradients;
   gradients.check_frozen();
@@ -276,7 +295,7 @@ void Rebuilder::gradient_hooks() {
   };
   for (const Hook& hook : gradients.hooks_at_end) {
     if (!hook.function) continue;
-    PyObject* const function = (hook.several ? registers_several : registers).get();
+    PyObject* const function = (hook.any ? registers_any : hook.several ? registers_several : registers).get();
     const int32_t registered = hook.removed ? constant(Py_None) : call(hook, function);
     if (hook.handle) handles.emplace_back(hook.handle.get(), registered);
   }
@@ -294,8 +313,10 @@ void Rebuilder::gradient_hooks() {
 
 /// It is filled in when the hook is registered.
 int32_t Rebuilder::build_hook_handle(PyObject* value) {
-  static constinit Imported cls("torch.utils.hooks", "RemovableHandle");
-  const int32_t handle = memo_[value] = emit(PlanOp::NewInstance, {}, cls.get());
+  static constinit Imported one("torch.utils.hooks", "RemovableHandle"),
+      several("torch.autograd.graph", "_MultiHandle");
+  PyObject* const cls = (Py_TYPE(value) == several_class() ? several : one).get();
+  const int32_t handle = memo_[value] = emit(PlanOp::NewInstance, {}, cls);
   fill_instance_dict(handle, value);
   return handle;
 }
