@@ -153,7 +153,8 @@ bool is_index(const c10::OperatorHandle& op) { return ops::is_kind(ops::operator
 
 bool is_mask(const graph::TensorMeta& meta) { return meta.dtype == c10::kBool || meta.dtype == c10::kByte; }
 
-/// The value of which an operator counts what is not zero; kNoValue: its number is another one.
+}  // namespace
+
 graph::ValueId counted_by(const graph::Graph& graph, const graph::AtenNode& node) {
   if (rule_of(node.op) == nonzero) return std::get<graph::ValueId>(node.args[0]);
   if (!is_index(node.op)) return graph::kNoValue;
@@ -163,6 +164,8 @@ graph::ValueId counted_by(const graph::Graph& graph, const graph::AtenNode& node
   });
   return mask;
 }
+
+namespace {
 
 /// A constant operand that is one number, or none.
 bool is_same_constant(const c10::IValue& a, const c10::IValue& b) {
@@ -302,6 +305,12 @@ at::Tensor wrapped_number(Session& session, c10::ScalarType dtype = c10::kLong) 
 
 }  // namespace
 
+/// (self, size): the same elements in another shape.
+static bool takes_new_size(const c10::OperatorHandle& op) {
+  const auto& arguments = op.schema().arguments();
+  return arguments.size() == 2 && arguments[1].name() == "size" && ops::operator_of(op).is(ops::keeps_order);
+}
+
 std::vector<shapes::Relation> needed_of_data(const c10::OperatorHandle& op, std::span<const c10::IValue> args) {
   const ops::Operator& known = ops::operator_of(op);
   const auto size_in = [&](size_t dim_arg) {
@@ -317,6 +326,18 @@ std::vector<shapes::Relation> needed_of_data(const c10::OperatorHandle& op, std:
       needed.push_back(shapes::at_most(0, expr_of(length.toSymInt())));
     }
     needed.push_back(shapes::equal(total, size_in(2)));
+  } else if (takes_new_size(op)) {
+    shapes::Expr count = 1, asked = 1;
+    for (const c10::SymInt& size : args[0].toTensor().sym_sizes()) count *= expr_of(size);
+    bool open = false;
+    for (const c10::IValue& size : args[1].toListRef()) {
+      const shapes::Expr number = expr_of(size.toSymInt());
+      open |= number.is_constant(-1);
+      if (!number.is_constant(-1)) asked *= number;
+    }
+    if (!asked.is_constant() || asked.number() > 0) {
+      needed.push_back(open ? shapes::equal(shapes::mod(count, asked), 0) : shapes::equal(count, asked));
+    }
   } else if (ops::is_kind(known, ops::needs_index)) {
     needed = {shapes::at_most(0, expr_of(args[2].toSymInt())), shapes::less(expr_of(args[2].toSymInt()), size_in(1))};
   }

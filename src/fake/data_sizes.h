@@ -25,6 +25,9 @@ void bind_symbol(Session& session, std::span<const c10::IValue> results);
 /// The value whose elements that are not zero the operator lists, by their places; kNoValue: it is another operator.
 graph::ValueId mask_of_places(const graph::AtenNode& node);
 
+/// The value whose elements that are not zero the operator counts: its result is as large. kNoValue: another operator.
+graph::ValueId counted_by(const graph::Graph& graph, const graph::AtenNode& node);
+
 /// What stands for a data-dependent float, where rules want a number: nothing follows from it.
 inline constexpr double kSomeFloat = 0.5;
 

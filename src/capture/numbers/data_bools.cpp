@@ -42,8 +42,9 @@ class Computation {
  public:
   explicit Computation(Capture& capture) : c(capture), aliases_(capture.graph) { part_.values = capture.graph.values; }
 
-  /// The bool in this call. Nothing: not to be had without an effect, or for little.
-  std::optional<bool> value(graph::ValueId id) {
+  /// What `read` gives of the tensor in this call. Nothing: not to be had without an effect, or for little.
+  template <typename T>
+  std::optional<T> value(graph::ValueId id, std::optional<T> (*read)(const at::Tensor& value)) {
     if (!collect(id)) return {};
     part_.outputs = {id};
     const graph::OperatorRun::StandIns real = {
@@ -54,9 +55,7 @@ class Computation {
     const at::NoGradGuard no_grad;
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     try {
-      const at::Tensor value = graph::OperatorRun(part_, real).run(inputs_).at(0);
-      if (value.numel() != 1 || value.scalar_type() != at::kBool) return {};
-      return value.item<bool>();
+      return read(graph::OperatorRun(part_, real).run(inputs_).at(0));
     } catch (const c10::Error&) {  // the run will raise it
       return {};
     }
@@ -145,7 +144,19 @@ void assume(Capture& c, PyObject* condition, const std::string& what) {
   });
 }
 
+std::optional<bool> read_bool(const at::Tensor& value) {
+  if (value.numel() != 1 || value.scalar_type() != at::kBool) return {};
+  return value.item<bool>();
+}
+
+std::optional<int64_t> read_count(const at::Tensor& value) { return value.count_nonzero().item<int64_t>(); }
+
 }  // namespace
+
+std::optional<int64_t> count_of_data(Capture& c, graph::ValueId mask) {
+  if (transform_depth() > 0) return {};
+  return Computation(c).value(mask, read_count);
+}
 
 bool decides_step(const Capture& c) {
   static constinit Imported method("torch.amp.grad_scaler", "GradScaler._maybe_opt_step");
@@ -173,7 +184,7 @@ Ref bool_of_data(Capture& c, PyObject* object) {
   if (c.torch.is_overridden({&object, 1})) return {};
   const graph::ValueId id = c.session->value_of(tensor);
   if (id == graph::kNoValue) return {};
-  const std::optional<bool> now = Computation(c).value(id);
+  const std::optional<bool> now = Computation(c).value(id, read_bool);
   if (!now) return {};
 
   static constinit Imported logical_not("torch", "logical_not");

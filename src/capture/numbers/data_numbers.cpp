@@ -6,6 +6,7 @@
 // graph: where one does not hold, the run is undone and CPython runs the segment, which raises what the program says.
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "capture/calls/calls.h"
@@ -18,6 +19,7 @@
 #include "capture/torch/mask_loops.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/world/modules.h"
+#include "fake/data_sizes.h"
 #include "python/imported.h"
 #include "python/made_once.h"
 #include "shapes/condition.h"
@@ -80,6 +82,7 @@ std::vector<std::pair<int32_t, int64_t>> find_example(const shapes::Environment&
   };
   constexpr int64_t kMost = 4096;
   std::vector<int64_t> candidates = {1031, 7, 5, 11, 3, 13, 2};
+  for (int64_t value = 1031; value < kMost; value += 16) candidates.push_back(value);
   for (int64_t value = 0; value < kMost; ++value) candidates.push_back(value);
   for (const int64_t value : candidates) {
     for (int64_t last = value; last < value + 16; ++last) {
@@ -92,14 +95,16 @@ std::vector<std::pair<int32_t, int64_t>> find_example(const shapes::Environment&
   return {};
 }
 
-/// It holds for one number alone.
-bool fixes_number(Relation::Kind kind, Expr difference) {
+/// It holds for one number alone, which nobody has asked for. `examples`: for what has been asked.
+bool fixes_number(Relation::Kind kind, Expr difference, const std::vector<int64_t>& examples) {
   std::set<int32_t> symbols;
   shapes::any_leaf(difference, [&](Expr leaf) {
     symbols.insert(leaf.id());
     return false;
   });
-  return kind == Relation::Kind::Zero && symbols.size() == 1;
+  if (kind != Relation::Kind::Zero || symbols.size() != 1 || difference.kind() == shapes::ExprKind::Mod) return false;
+  const auto index = static_cast<size_t>(-1 - *symbols.begin());
+  return index >= examples.size() || examples[index] < 0;
 }
 
 }  // namespace
@@ -126,7 +131,7 @@ void Symbols::flush_checks(bool of_program) {
     // Of an operator that was taken back: nothing is left of it.
     if (shapes::any_leaf(original, [&](Expr leaf) { return !is_bound(leaf); })) continue;
     if (c.options.tries_data_sizes && !of_program && shapes::any_leaf(original, is_of_result)) {
-      if (fixes_number(relation.kind, original)) end_at_data_sizes();
+      if (fixes_number(relation.kind, original, c.feedback.examples)) end_at_data_sizes();
       c.feedback.checks_data_sizes = true;
     }
     // As it is asked, not as it is known now: for what is known, it holds.
@@ -301,6 +306,60 @@ void Symbols::require_length(PyObject* object, std::optional<int64_t> wanted) {
                   (why.empty() ? "" : "; it is not captured as a loop over a mask: " + why));
 }
 
+namespace {
+
+/// As find_example, of the numbers that these are in this call.
+std::vector<std::pair<int32_t, int64_t>> example_of_call(Capture& c, const std::vector<Relation>& relations) {
+  std::map<int32_t, int64_t> now;
+  for (const Relation& relation : relations) {
+    shapes::any_leaf(relation.difference, [&](Expr leaf) {
+      for (const graph::SymbolBinding& binding : c.graph.symbols) {
+        const graph::Value& value = c.graph.values[binding.value];
+        if (binding.symbol != leaf.id() || value.kind != graph::ValueKind::Result || now.contains(leaf.id())) continue;
+        const graph::ValueId counted = fake::counted_by(c.graph, c.graph.aten_nodes[value.producer]);
+        if (counted == graph::kNoValue) continue;
+        const std::optional<int64_t> count = count_of_data(c, counted);
+        if (count.value_or(0) > 0) now.emplace(leaf.id(), *count);
+      }
+      return leaf.id() < 0 && !now.contains(leaf.id());
+    });
+  }
+  const auto holds = [&](const Relation& relation) {
+    return shapes::holds(relation.kind, shapes::evaluate(relation.difference, [&](Expr leaf) {
+                           const auto known = now.find(leaf.id());
+                           return known == now.end() ? c.session->sizes().example(leaf) : known->second;
+                         }));
+  };
+  if (!std::ranges::all_of(relations, holds)) return {};
+  return {now.begin(), now.end()};
+}
+
+}  // namespace
+
+void Symbols::retry_with_example(const std::vector<Relation>& relations) {
+  auto found = example_of_call(c, relations);
+  if (found.empty()) found = find_example(c.session->sizes(), relations);
+  std::vector<int64_t>& examples = c.feedback.examples;
+  for (const auto& [symbol, value] : found) {
+    const auto index = static_cast<size_t>(-1 - symbol);
+    if (examples.size() <= index) examples.resize(index + 1, -1);
+    examples[index] = value;
+  }
+  if (found.empty() || ++c.feedback.example_changes >= 20) return;
+  PyErr_Clear();
+  throw Retry{};
+}
+
+void Symbols::retry_without_rest() {
+  std::vector<Relation> wished;
+  for (const Relation& relation : c.session->take_checks()) {
+    const Expr original = c.session->sizes().original(relation.difference);
+    const bool has_rest = relation.kind == Relation::Kind::NonZero && original.kind() == shapes::ExprKind::Mod;
+    if (has_rest && !c.session->sizes().is_unbacked(original.operands()[1])) wished.push_back(shapes::equal(original, 0));
+  }
+  if (!wished.empty()) retry_with_example(wished);
+}
+
 bool Symbols::check_questions(const std::vector<Relation>& relations) {
   shapes::Environment& environment = c.session->sizes();
   std::vector<Relation> open;
@@ -315,14 +374,7 @@ bool Symbols::check_questions(const std::vector<Relation>& relations) {
   };
   if (!std::ranges::all_of(open, is_so)) {
     // Rules for plain numbers run on examples, which have to satisfy what is known.
-    const auto found = find_example(environment, open);
-    std::vector<int64_t>& examples = c.feedback.examples;
-    for (const auto& [symbol, value] : found) {
-      const auto index = static_cast<size_t>(-1 - symbol);
-      if (examples.size() <= index) examples.resize(index + 1, -1);
-      examples[index] = value;
-    }
-    if (!found.empty() && ++c.feedback.example_changes < 20) throw Retry{};
+    retry_with_example(open);
     exit_at_question(open.front());
   }
   flush_checks();  // what operators have asked so far

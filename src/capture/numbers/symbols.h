@@ -48,6 +48,9 @@ class Symbols {
   /// It holds, or each run checks it. False: it is not true.
   bool check_questions(const std::vector<shapes::Relation>& relations);
   bool check_condition(PyObject* condition);
+  /// Something was raised: perhaps as a size that only the data says has a rest in the example, which it need not have
+  /// (`x[mask].reshape(4, -1)`). Then the segment is captured again, with another example: throws Retry.
+  void retry_without_rest();
   [[noreturn]] void exit_at_question(const shapes::Relation& relation);
   [[noreturn]] void exit_for_number(shapes::Expr size);
   /// The program goes over the rows of a tensor: how many these are has an answer. `wanted`: it takes so many.
@@ -87,6 +90,8 @@ class Symbols {
   shapes::Expr symbol_at(const guards::SizePlace& place, int64_t now, shapes::Range range);
   const guards::Source* source_of_size(shapes::Expr size);
   void check_required_sizes();
+  /// Throws Retry, if there is an example for which all these hold.
+  void retry_with_example(const std::vector<shapes::Relation>& relations);
 
   Capture& c;
   std::vector<std::pair<guards::SizePlace, shapes::Expr>> required_;        // marked as dynamic

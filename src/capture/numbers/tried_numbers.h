@@ -1,6 +1,10 @@
 // Data-dependent numbers over which a segment goes on by default, as their values might not matter.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
+#include "graph/graph.h"
 #include "python/ref.h"
 
 namespace magneto::capture {
@@ -16,6 +20,9 @@ Ref bool_of_data(Capture& capture, PyObject* tensor);
 bool decides_step(const Capture& capture);
 /// The float is zero, then: each run checks it.
 void assume_step(Capture& capture, PyObject* number);
+
+/// How many elements of the value are not zero in this call. Nothing: it is not to be had. (data_bools.cpp)
+std::optional<int64_t> count_of_data(Capture& capture, graph::ValueId mask);
 
 /// They matter after all, or something was raised, perhaps because of what stands for them: if there are any, the
 /// segment is captured again, to end in front of what makes them (throws Retry).

@@ -125,6 +125,7 @@ Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<
     c.session->rollback(mark);
     c.graph.torch_nodes.resize(index);
     c.errors.check_sticky();
+    c.symbols.retry_without_rest();
     check_refusal();
     // PyTorch's own Python code asks a size for things that only a number answers.
     const auto fixes = [&] {
