@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import collections.abc
 import copyreg
 import inspect
 import sys
@@ -169,6 +170,61 @@ def is_plain_jagged(tensor: Any) -> bool:
         return False
     plain = tensor.is_cpu and tensor._lengths is None and tensor.dtype == torch.float32
     return plain and tensor.transpose(1, 2).is_contiguous()
+
+
+def may_draws_decide(random: Any, *ranges: int) -> bool:
+    """Captures for each outcome of such draws would be few. (As it is run by CPython, where a capture has ended.)"""
+    return False
+
+
+def random_choice(self: Any, seq: Any) -> Any:
+    """random.Random.choice of a few things, each of which is a capture, or of a range, which is a number."""
+    size = len(seq)
+    if type(seq) is range and size:
+        return seq.start + seq.step * self._randbelow(size)
+    if not size or not may_draws_decide(self, size):
+        return choice_as_written(self, seq)
+    return seq[self._randbelow(size)]
+
+
+def random_shuffle(self: Any, x: Any, *further: Any) -> None:
+    """random.Random.shuffle, likewise."""
+    size = len(x)
+    if further or size > 4 or not may_draws_decide(self, *range(2, size + 1)):
+        return shuffle_as_written(self, x, *further)
+    for i in reversed(range(1, size)):
+        j = self._randbelow(i + 1)
+        x[i], x[j] = x[j], x[i]
+    return None
+
+
+def random_sample(self: Any, population: Any, k: Any, **counts: Any) -> Any:
+    """random.Random.sample, likewise."""
+    size = len(population) if isinstance(population, collections.abc.Sequence) and not counts else 0
+    if not 0 < size <= 8 or type(k) is not int or not 0 <= k <= size:
+        return sample_as_written(self, population, k, **counts)
+    if not may_draws_decide(self, *range(size - k + 1, size + 1)):
+        return sample_as_written(self, population, k, **counts)
+    pool = list(population)
+    result = [None] * k
+    for i in range(k):
+        j = self._randbelow(size - i)
+        result[i] = pool[j]
+        pool[j] = pool[size - i - 1]
+    return result
+
+
+def choice_as_written(self: Any, seq: Any) -> Any:
+    """What CPython calls; so are the next two."""
+    return self.choice(seq)
+
+
+def shuffle_as_written(self: Any, x: Any, *further: Any) -> None:
+    self.shuffle(x, *further)
+
+
+def sample_as_written(self: Any, population: Any, k: Any, **counts: Any) -> Any:
+    return self.sample(population, k, **counts)
 
 
 def make_named_tuple(name: str, fields: tuple[str, ...], defaults: dict[str, Any], module: str) -> type:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import compare
 import pytest
 import torch
 
@@ -129,17 +130,105 @@ def test_one_graph(program: Callable[..., Any]) -> None:
     assert magneto.stats()["recompiles"] <= (program is decides)
 
 
+SCALES = (1, 2, 3)
+
+
+def randint(x: torch.Tensor) -> Any:
+    return x * random.randint(1, 1000), random.randrange(10), random.randrange(5, 50, 5), random.getrandbits(12)
+
+
+def crop(x: torch.Tensor) -> Any:
+    y = x.repeat(8)
+    begin = random.randint(0, 6)
+    return y[begin : begin + 4] * random.uniform(1, 2)
+
+
+def choice(x: torch.Tensor) -> Any:
+    return x * random.choice(SCALES) + random.choice(range(4, 40, 3))
+
+
+def choice_of_functions(x: torch.Tensor) -> Any:
+    return random.choice([torch.sin, torch.cos, lambda t: t * OWN.randint(0, 5)])(x)
+
+
+def shuffle(x: torch.Tensor) -> Any:
+    order = [0, 1, 2]
+    random.shuffle(order)
+    for i in order:
+        x = x * (i + 1) + i
+    return x, order
+
+
+def sample(x: torch.Tensor) -> Any:
+    first, second = random.sample([torch.sin, torch.cos, torch.tanh], 2)
+    return first(second(x)), random.random()
+
+
+def coin(x: torch.Tensor) -> Any:
+    if random.randint(0, 1):
+        x = -x
+    return x + random.randint(0, 3) * random.random()
+
+
+WITHOUT_EXITS = [randint, crop, choice, choice_of_functions, shuffle, sample, coin]
+
+
+@pytest.mark.parametrize("program", WITHOUT_EXITS, ids=lambda program: program.__name__)
+def test_whole_numbers(program: Callable[..., Any]) -> None:
+    """A capture for each outcome, where there are few and the program goes by them: no exits."""
+    with magneto.config.patch(cache_size_limit=100):
+        compiled = magneto.compile(program)
+        for turn, (left, right) in enumerate(zip(observe(compiled, 40), observe(program, 40), strict=True)):
+            if turn % 2:
+                assert left == right, f"turn {turn}"
+            else:
+                compare.assert_same(left, right, path=f"turn {turn}")
+    assert magneto.stats()["breaks"] == 0
+    assert magneto.stats()["recompiles"] < 16, magneto.stats()["recompiles"]
+
+
+class Counting(random.Random):
+    """Draws in its own way."""
+
+    def getrandbits(self, k: int) -> int:
+        self.drawn = getattr(self, "drawn", 0) + 1
+        return super().getrandbits(k)
+
+
+def test_own_bits() -> None:
+    def program(x: torch.Tensor, numbers: Counting) -> Any:
+        return x * numbers.randint(0, 9), numbers.choice([1, 2]), numbers.drawn
+
+    compiled = magneto.compile(program)
+    numbers, others = Counting(5), Counting(5)
+    for _ in range(5):
+        assert str(compiled(torch.ones(2), numbers)) == str(program(torch.ones(2), others))
+        assert numbers.getstate() == others.getstate()
+
+
 def whole_functions(x: torch.Tensor) -> Any:
     items = list(range(50))
     random.shuffle(items)
-    return x * random.randint(1, 6) + random.choice([x, x + 1]), items, random.sample(items, 3), random.random()
+    return x + random.choice(items), items, random.sample(items, 3), random.random()
+
+
+def many_ways(x: torch.Tensor) -> Any:
+    for _ in range(6):
+        x = x * random.choice([1, 2, 3]) + 1
+        if random.randint(0, 1):
+            x = -x
+    return x
 
 
 def test_one_exit_a_call() -> None:
     assert observe(magneto.compile(whole_functions, backend="eager")) == observe(whole_functions)
     assert set(magneto.stats()["break_reasons"]) == {
-        f"OpaqueCall: call of random.Random.{name}" for name in ("shuffle", "randint", "choice", "sample")
+        f"OpaqueCall: call of magneto._polyfills.{name}_as_written" for name in ("shuffle", "choice", "sample")
     }
+
+
+def test_many_ways() -> None:
+    assert str(observe(magneto.compile(many_ways), 30)) == str(observe(many_ways, 30))
 
 
 def test_threads_draw_from_one_generator() -> None:

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "guards/data.h"
+#include "guards/draw.h"
 #include "guards/program.h"
 #include "guards/text.h"
 #include "support/json.h"
@@ -86,7 +87,7 @@ std::string accessor(const Source& source) {
     case SourceKind::Size:
       return "TensorSizeGuardAccessor(" + std::to_string(source.index) + ")";
     case SourceKind::Draw:
-      return "DrawGuardAccessor(" + std::to_string(source.index) + ")";
+      return "DrawGuardAccessor(" + draw_text(source.index) + ")";
     case SourceKind::DequeItem:
       return "DequeGetItemGuardAccessor(" + std::to_string(source.index) + ")";
     case SourceKind::ContextValue:

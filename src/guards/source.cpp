@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "guards/constants.h"
+#include "guards/draw.h"
 #include "guards/text.h"
 
 namespace magneto::guards {
@@ -84,7 +85,7 @@ std::string Source::name_on(const std::string& above) const {
     case SourceKind::Size:
       return above + ".size()[" + std::to_string(index) + "]";
     case SourceKind::Draw:
-      return above + ".random()[" + std::to_string(index) + "]";
+      return above + "." + draw_text(index);
     case SourceKind::DequeItem:
       return index < 0 ? above + ".maxlen" : above + "[" + std::to_string(index) + "]";
     case SourceKind::ContextValue:

@@ -54,6 +54,8 @@ enum class Treatment : uint8_t {
   Gradient,
   Check,
   Log,
+  Draw,
+  DrawsDecide,
   Seed,
   Checkpoint,
   Hook,
@@ -378,6 +380,10 @@ Ref Calls::inline_function(PyObject* function, const CallArgs& args) {
     case Treatment::Log:
       if (log_is_written(function, args)) c.side_exit(BreakReason::InputOutput, "call of " + callable_name(function));
       break;
+    case Treatment::Draw:
+      return or_exit(c, draw_below(c, args), BreakReason::OpaqueCall, function);
+    case Treatment::DrawsDecide:
+      return may_draws_decide(c, args);
     case Treatment::Seed:
       return or_exit(c, seed_generators(c, function, args), BreakReason::OpaqueCall, function);
     case Treatment::Checkpoint:

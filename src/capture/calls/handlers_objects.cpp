@@ -191,6 +191,7 @@ Ref handle_subclasses(Capture& capture, const CallArgs& args) {
 std::span<const HandlerRow> object_handlers() {
   static constexpr HandlerRow rows[] = {
       {"_random.Random.random", draw_number},
+      {"_random.Random.getrandbits", draw_bits},
       {"object.__new__", handle_object_new},
       {"object.__init__", handle_object_init},
       {"object.__getattribute__", handle_object_getattribute},

@@ -58,10 +58,15 @@ void Rebuilder::journal() {
       }
     }
   }
-  for (const auto& [random, count] : c.numbers.draws) {
-    static constinit Imported method("_random", "Random.random");
-    const std::vector<int32_t> call = {constant(method.get()), build(random.get())};
-    for (Py_ssize_t i = 0; i < count; ++i) emit(PlanOp::Call, call);
+  for (const auto& [random, last] : c.numbers.draws) {
+    static constinit Imported number("_random", "Random.random"), bits("_random", "Random.getrandbits");
+    static constinit Imported below("random", "Random._randbelow_with_getrandbits");
+    for (const guards::Draw draw : guards::draws_until(last)) {
+      Imported& method = draw == 0 ? number : draw > 0 ? below : bits;
+      std::vector<int32_t> call = {constant(method.get()), build(random.get())};
+      if (draw != 0) call.push_back(constant(checked(PyLong_FromLongLong(std::abs(draw))).get()));
+      emit(PlanOp::Call, std::move(call));
+    }
   }
   for (const auto& [list, tail] : c.containers.tails) {
     if (is_lost("list")) continue;

@@ -27,7 +27,6 @@
 #include "capture/world/world.h"
 #include "fake/data_sizes.h"
 #include "guards/constants.h"
-#include "guards/draw.h"
 #include "guards/number.h"
 #include "support/gil.h"
 #include "support/tensor_object.h"
@@ -172,6 +171,7 @@ Ref Symbols::size_operation(Arithmetic operation, PyObject* left, PyObject* righ
   // Of constants, sizes that were fixed since, Python computes: expressions wrap.
   if (!a || !b || (a->is_constant() && b->is_constant())) return {};
   const auto answer = [&](const shapes::Relation& relation) {
+    if (!c.session->sizes().decide(relation)) c.numbers.draws_decide(relation);
     const std::optional<bool> holds = c.session->sizes().evaluate(relation);
     return holds ? Ref::borrow(*holds ? Py_True : Py_False) : question(relation);
   };
@@ -234,18 +234,6 @@ Ref Symbols::size_operation(Arithmetic operation, PyObject* left, PyObject* righ
   return {};
 }
 
-namespace {
-
-bool is_drawn(const Source* source) {
-  if (source->kind == SourceKind::Number) return is_drawn(source->base) || (source->other && is_drawn(source->other));
-  return source->kind == SourceKind::Draw;
-}
-
-/// More draws than this in one segment: peeking at the last one costs as many.
-constexpr Py_ssize_t kMostDraws = 32;
-
-}  // namespace
-
 bool is_symbolic_float(PyObject* object) {
   if (meaning_of<DataFloat>(object)) return true;
   const auto* number = meaning_of<OutsideNumber>(object);
@@ -262,27 +250,6 @@ bool Numbers::assume_float(const at::Tensor& holder) {
   return false;
 }
 
-Ref Numbers::draw(PyObject* random) {
-  const Source* generator = c.world.source_of(random);
-  auto drawn = std::ranges::find(draws, random, [](const auto& entry) { return entry.first.get(); });
-  const Py_ssize_t index = drawn == draws.end() ? 0 : drawn->second;
-  const Source* source = generator ? c.sources.draw(generator, index) : nullptr;
-  if (!source || !guards::is_random(random) || index == kMostDraws || c.feedback.needs_all ||
-      c.feedback.needed.count(place_of(source))) {
-    c.side_exit(BreakReason::OpaqueCall, "call of the C function _random.Random.random");
-  }
-  Ref now = checked(guards::peek_random(random, index).release());
-  if (index == 0) drawn = draws.insert(draws.end(), {Ref::borrow(random), 0});
-  ++drawn->second;
-  c.guards.type(source, &PyFloat_Type);
-  return unknown_number(now.get(), source, /*changes=*/true);
-}
-
-Ref draw_number(Capture& capture, const CallArgs& args) {
-  check_count(args, 1, 1, "random");
-  return capture.numbers.draw(args.values[0]);
-}
-
 Ref Numbers::known(PyObject* value) {
   if (!is_unknown_number(value)) return Ref::borrow(value);
   if (is_symbolic_string(value)) c.strings.need_text(value);
@@ -297,8 +264,7 @@ Ref Numbers::known(PyObject* value) {
   const UnknownNumber& number = unknown_of(value);
   const Source* source = source_of(number);
   const shapes::Expr* size = size_of_number(value);
-  // Which way a program goes may be guarded once; of many such ways there would be a capture each.
-  if (!size && is_drawn(source) && (!PyBool_Check(number.now) || std::exchange(draw_decides_, true))) {
+  if (source && !let_draws_decide(source, PyBool_Check(number.now), size != nullptr)) {
     if (!c.frame) need(value);
     c.side_exit(BreakReason::ChangingValue, source->name() + ", a random number, is needed");
   }

@@ -9,13 +9,17 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "guards/draw.h"
 #include "guards/number.h"
 #include "guards/source.h"
 #include "python/ref.h"
+#include "shapes/relation.h"
 
 namespace magneto::capture {
 
@@ -37,8 +41,16 @@ class Numbers {
   Ref unknown_operation(guards::Arithmetic operation, PyObject* left, PyObject* right);
   /// The same for a C function of one number, or two.
   Ref unknown_function(PyObject* function, const CallArgs& args);
-  /// The next number of a random.Random: peeked at by the guards of each run, and drawn with the run's writes.
-  Ref draw(PyObject* random);
+  /// What a random.Random gives next: peeked at by the guards of each run, and drawn with the run's writes.
+  /// (draws.cpp)
+  /// Null: that is not to be had.
+  Ref draw(PyObject* random, guards::Draw draw);
+  /// From outside, with the methods that a random.Random has by itself.
+  bool is_drawable(PyObject* random);
+  /// Captures for each outcome of further draws from such ranges, beside those that decide already, are few.
+  bool may_decide(PyObject* random, std::span<PyObject* const> ranges);
+  /// The answer to that question is about to be assumed: a side exit if too many draws decide.
+  void draws_decide(const shapes::Relation& question);
   /// The other operand of a tensor: a number that has been found different becomes an input of the graph.
   Ref beside_tensor(PyObject* value);
   /// What stands for a float that the tensor holds, and only the data says.
@@ -64,7 +76,7 @@ class Numbers {
   void exit_on_change(const guards::Source* source, PyObject* found, const char* what);
 
   std::unordered_map<const guards::Source*, Ref> unknown_numbers;
-  std::vector<std::pair<Ref, Py_ssize_t>> draws;  // random.Random objects, and how often they are drawn from
+  std::vector<std::pair<Ref, Py_ssize_t>> draws;  // random.Random objects, and the last draw of each
 
  private:
   /// A float that is computed of such numbers. Null: the value is needed.
@@ -76,7 +88,15 @@ class Numbers {
 
   Capture& c;
   std::vector<Ref> data_floats_;
-  bool draw_decides_ = false;  // the outcome of a comparison of a drawn number is guarded
+  /// The number of that source, or if it is a bool the outcome alone, is guarded. False: of too many draws.
+  bool let_draws_decide(const guards::Source* source, bool outcome, bool is_size);
+
+  int64_t outcomes_ = 1;                                 // of the draws that decide
+  bool comparison_decides_ = false;                      // one of them does by a comparison
+  std::unordered_set<const guards::Source*> decisive_;  // the others
 };
+
+/// What a random.Random gives is in what is computed there. (draws.cpp)
+bool is_drawn(const guards::Source* source);
 
 }  // namespace magneto::capture

@@ -1,0 +1,164 @@
+// Python's random numbers: what a random.Random gives is peeked at by the guards of each run, and drawn behind the run.
+//
+// A number that is drawn may be handed on, computed with, and be a size. Where the program asks for more, its value is
+// guarded, as long as there are few outcomes: a capture for each of the four things that `random.choice` may give.
+#include "guards/draw.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "capture/calls/calls.h"
+#include "capture/calls/handlers.h"
+#include "capture/capture.h"
+#include "capture/numbers/numbers.h"
+#include "capture/numbers/places.h"
+#include "capture/numbers/symbols.h"
+#include "capture/world/attributes.h"
+#include "capture/world/world.h"
+#include "python/abi/types.h"
+#include "python/imported.h"
+
+namespace magneto::capture {
+
+using guards::Draw;
+using guards::Source;
+using guards::SourceKind;
+
+namespace {
+
+/// More draws than this in one segment: peeking at the last one costs as many.
+constexpr size_t kMostDraws = 32;
+/// There is a capture for each outcome of draws that decide: as many as are kept by default.
+constexpr int64_t kMostOutcomes = 8;
+/// Larger bounds are drawn for real.
+constexpr int64_t kLargestBound = int64_t{1} << 48;
+
+std::vector<const Source*> draws_in(const Source* source) {
+  if (!source) return {};
+  if (source->kind == SourceKind::Draw) return {source};
+  if (source->kind != SourceKind::Number) return {};
+  std::vector<const Source*> found = draws_in(source->base);
+  for (const Source* other : draws_in(source->other)) found.push_back(other);
+  return found;
+}
+
+/// Nothing: of a float.
+std::optional<int64_t> outcomes_of(const Source* drawn) {
+  const Draw draw = guards::draws_until(drawn->index).back();
+  if (draw == 0) return std::nullopt;
+  return draw > 0 ? draw : int64_t{1} << -draw;
+}
+
+/// The number of bits or bound is none that can be drawn in a run's guards.
+std::optional<int64_t> bound_of(PyObject* value, int64_t most) {
+  if (!PyLong_CheckExact(value)) return std::nullopt;
+  int overflow = 0;
+  const int64_t bound = PyLong_AsLongLongAndOverflow(value, &overflow);
+  return overflow || bound <= 0 || bound > most ? std::nullopt : std::optional(bound);
+}
+
+}  // namespace
+
+bool is_drawn(const Source* source) { return !draws_in(source).empty(); }
+
+bool Numbers::is_drawable(PyObject* random) {
+  static constinit Imported c_type("_random", "Random");
+  if (!c.world.source_of(random) || !guards::is_random(random) || c.feedback.needs_all) return false;
+  return c.attributes.type_lookup(Py_TYPE(random), MAGNETO_STR("getrandbits")) ==
+         PyDict_GetItemString(type_dict(c_type.type()), "getrandbits");
+}
+
+Ref Numbers::draw(PyObject* random, Draw draw) {
+  const auto drawn = std::ranges::find(draws, random, [](const auto& entry) { return entry.first.get(); });
+  const Py_ssize_t before = drawn == draws.end() ? -1 : drawn->second;
+  const bool many = guards::draws_until(before).size() == kMostDraws;
+  const Source* generator = c.world.source_of(random);
+  if (!generator || many || !guards::is_random(random) || c.feedback.needs_all) return {};
+  const Py_ssize_t last = guards::draw_behind(before, draw);
+  const Source* source = c.sources.draw(generator, last);
+  if (c.feedback.needed.count(place_of(source))) return {};
+  const Ref now = checked(guards::peek_random(random, last).release());
+  if (drawn == draws.end()) {
+    draws.emplace_back(Ref::borrow(random), last);
+  } else {
+    drawn->second = last;
+  }
+  c.guards.type(source, Py_TYPE(now.get()));
+  if (draw == 0 || c.options.dynamic < Dynamic::Automatic) return unknown_number(now.get(), source, /*changes=*/true);
+  return c.symbols.size_number(c.symbols.symbol_of_number(source, PyLong_AsLongLong(now.get())));
+}
+
+bool Numbers::let_draws_decide(const Source* source, bool outcome, bool is_size) {
+  std::vector<const Source*> open = draws_in(source);
+  std::erase_if(open, [&](const Source* drawn) { return decisive_.contains(drawn); });
+  if (open.empty()) return true;
+  if (outcome) {
+    if (comparison_decides_ || outcomes_ * 2 > kMostOutcomes) return false;
+    outcomes_ *= 2;
+    return comparison_decides_ = true;
+  }
+  int64_t outcomes = outcomes_;
+  for (const Source* drawn : open) {
+    const std::optional<int64_t> count = outcomes_of(drawn);
+    if (!count) return is_size;  // an int made of it: few, or soon found to be many
+    if (*count > kMostOutcomes || (outcomes *= *count) > kMostOutcomes) return false;
+  }
+  outcomes_ = outcomes;
+  decisive_.insert(open.begin(), open.end());
+  return true;
+}
+
+void Numbers::draws_decide(const shapes::Relation& question) {
+  const shapes::Expr original = c.session->sizes().original(question.difference);
+  shapes::any_leaf(original, [&](shapes::Expr leaf) {
+    const auto symbol = std::ranges::find(c.symbols.assumed.symbols, leaf.id(), &guards::SizeAssumptions::Symbol::id);
+    if (symbol == c.symbols.assumed.symbols.end() || symbol->place.kind != guards::SizePlace::Kind::Number) return false;
+    const Source* source = symbol->place.source;
+    if (c.frame && !let_draws_decide(source, /*outcome=*/true, /*is_size=*/true)) {
+      c.side_exit(BreakReason::ChangingValue, source->name() + ", a random number, is needed");
+    }
+    return false;
+  });
+}
+
+bool Numbers::may_decide(PyObject* random, std::span<PyObject* const> ranges) {
+  if (!is_drawable(random) || c.options.exits_on_change) return false;
+  const auto drawn = std::ranges::find(draws, random, [](const auto& entry) { return entry.first.get(); });
+  const size_t before = drawn == draws.end() ? 0 : guards::draws_until(drawn->second).size();
+  int64_t outcomes = outcomes_;
+  for (PyObject* range : ranges) {
+    const std::optional<int64_t> count = bound_of(range, kMostOutcomes);
+    if (!count || (outcomes *= *count) > kMostOutcomes) return false;
+  }
+  return before + ranges.size() <= kMostDraws;
+}
+
+Ref draw_number(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 1, "random");
+  if (Ref drawn = capture.numbers.draw(args.values[0], 0)) return drawn;
+  capture.side_exit(BreakReason::OpaqueCall, "call of the C function _random.Random.random");
+}
+
+Ref draw_bits(Capture& capture, const CallArgs& args) {
+  constexpr int64_t most = 62;
+  if (args.values.size() == 2 && !args.kwnames) {
+    const Ref count = capture.numbers.known(args.values[1]);
+    const std::optional<int64_t> bits = bound_of(count.get(), most);
+    if (Ref drawn = bits ? capture.numbers.draw(args.values[0], -*bits) : Ref()) return drawn;
+  }
+  capture.side_exit(BreakReason::OpaqueCall, "call of the C function _random.Random.getrandbits");
+}
+
+Ref draw_below(Capture& capture, const CallArgs& args) {
+  if (args.values.size() != 2 || args.kwnames || !capture.numbers.is_drawable(args.values[0])) return {};
+  const Ref bound = capture.numbers.known(args.values[1]);
+  const std::optional<int64_t> below = bound_of(bound.get(), kLargestBound);
+  return below ? capture.numbers.draw(args.values[0], *below) : Ref();
+}
+
+Ref may_draws_decide(Capture& capture, const CallArgs& args) {
+  const auto ranges = std::span(args.values).subspan(1);
+  return Ref::borrow(capture.numbers.may_decide(args.values[0], ranges) ? Py_True : Py_False);
+}
+
+}  // namespace magneto::capture
