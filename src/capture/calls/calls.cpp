@@ -55,7 +55,6 @@ enum class Treatment : uint8_t {
   Check,
   Log,
   Draw,
-  DrawsDecide,
   Seed,
   Checkpoint,
   Hook,
@@ -374,16 +373,13 @@ Ref Calls::inline_function(PyObject* function, const CallArgs& args) {
       has_said_compiling = true;
       return Ref::borrow(Py_True);
     case Treatment::False:
-      return Ref::borrow(Py_False);
     case Treatment::None:
-      return Ref::borrow(Py_None);
+      return Ref::borrow(decision.treatment == Treatment::False ? Py_False : Py_None);
     case Treatment::Log:
       if (log_is_written(function, args)) c.side_exit(BreakReason::InputOutput, "call of " + callable_name(function));
       break;
     case Treatment::Draw:
-      return or_exit(c, draw_below(c, args), BreakReason::OpaqueCall, function);
-    case Treatment::DrawsDecide:
-      return may_draws_decide(c, args);
+      return or_exit(c, draw_by_function(c, function, args), BreakReason::OpaqueCall, function);
     case Treatment::Seed:
       return or_exit(c, seed_generators(c, function, args), BreakReason::OpaqueCall, function);
     case Treatment::Checkpoint:
@@ -419,11 +415,10 @@ Ref Calls::inline_function(PyObject* function, const CallArgs& args) {
   const CodeInfo& info = decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function)));
   const Source* source = c.world.source_of(function);
   if (source) c.guards.function(source, function);
-  const int flags = info.code->co_flags;
-  if (flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) {
+  if (info.code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) {
     c.side_exit(BreakReason::Generator, "call of the coroutine function " + callable_name(function));
   }
-  if (flags & CO_GENERATOR) {  // runs no code of the user until it is iterated
+  if (info.code->co_flags & CO_GENERATOR) {  // runs no code of the user until it is iterated
     c.world.register_closure(function, source);
     Ref generator = checked(PyObject_Vectorcall(function, args.values.data(), args.positional(), args.kwnames));
     c.callbacks.generators.push_back(checked(PyWeakref_NewRef(generator.get(), nullptr)));

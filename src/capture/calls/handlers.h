@@ -50,10 +50,8 @@ Ref seed_of_generator(Capture& capture, const CallArgs& args);
 /// random.Random.random and getrandbits. (draws.cpp)
 Ref draw_number(Capture& capture, const CallArgs& args);
 Ref draw_bits(Capture& capture, const CallArgs& args);
-/// Its _randbelow. Null: it can't be drawn by each run.
-Ref draw_below(Capture& capture, const CallArgs& args);
-/// magneto._polyfills.may_draws_decide.
-Ref may_draws_decide(Capture& capture, const CallArgs& args);
+/// Its _randbelow, and magneto._polyfills.may_draws_decide. Null: not to be drawn by each run.
+Ref draw_by_function(Capture& capture, PyObject* function, const CallArgs& args);
 
 /// torch.tensor and its like, called with numbers only, or with what `call_torch` is to take care of. `self`: of
 /// new_tensor. (sized_calls.cpp)

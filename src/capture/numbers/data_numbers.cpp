@@ -355,7 +355,8 @@ void Symbols::retry_without_rest() {
   for (const Relation& relation : c.session->take_checks()) {
     const Expr original = c.session->sizes().original(relation.difference);
     const bool has_rest = relation.kind == Relation::Kind::NonZero && original.kind() == shapes::ExprKind::Mod;
-    if (has_rest && !c.session->sizes().is_unbacked(original.operands()[1])) wished.push_back(shapes::equal(original, 0));
+    if (has_rest && !c.session->sizes().is_unbacked(original.operands()[1]))
+      wished.push_back(shapes::equal(original, 0));
   }
   if (!wished.empty()) retry_with_example(wished);
 }

@@ -2,8 +2,6 @@
 //
 // A number that is drawn may be handed on, computed with, and be a size. Where the program asks for more, its value is
 // guarded, as long as there are few outcomes: a capture for each of the four things that `random.choice` may give.
-#include "guards/draw.h"
-
 #include <algorithm>
 #include <optional>
 
@@ -15,6 +13,7 @@
 #include "capture/numbers/symbols.h"
 #include "capture/world/attributes.h"
 #include "capture/world/world.h"
+#include "guards/draw.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
 
@@ -112,7 +111,8 @@ void Numbers::draws_decide(const shapes::Relation& question) {
   const shapes::Expr original = c.session->sizes().original(question.difference);
   shapes::any_leaf(original, [&](shapes::Expr leaf) {
     const auto symbol = std::ranges::find(c.symbols.assumed.symbols, leaf.id(), &guards::SizeAssumptions::Symbol::id);
-    if (symbol == c.symbols.assumed.symbols.end() || symbol->place.kind != guards::SizePlace::Kind::Number) return false;
+    if (symbol == c.symbols.assumed.symbols.end() || symbol->place.kind != guards::SizePlace::Kind::Number)
+      return false;
     const Source* source = symbol->place.source;
     if (c.frame && !let_draws_decide(source, /*outcome=*/true, /*is_size=*/true)) {
       c.side_exit(BreakReason::ChangingValue, source->name() + ", a random number, is needed");
@@ -149,16 +149,16 @@ Ref draw_bits(Capture& capture, const CallArgs& args) {
   capture.side_exit(BreakReason::OpaqueCall, "call of the C function _random.Random.getrandbits");
 }
 
-Ref draw_below(Capture& capture, const CallArgs& args) {
+Ref draw_by_function(Capture& capture, PyObject* function, const CallArgs& args) {
+  PyObject* name = reinterpret_cast<PyFunctionObject*>(function)->func_name;
+  if (PyUnicode_CompareWithASCIIString(name, "may_draws_decide") == 0) {
+    const auto ranges = std::span(args.values).subspan(1);
+    return Ref::borrow(capture.numbers.may_decide(args.values[0], ranges) ? Py_True : Py_False);
+  }
   if (args.values.size() != 2 || args.kwnames || !capture.numbers.is_drawable(args.values[0])) return {};
   const Ref bound = capture.numbers.known(args.values[1]);
   const std::optional<int64_t> below = bound_of(bound.get(), kLargestBound);
   return below ? capture.numbers.draw(args.values[0], *below) : Ref();
-}
-
-Ref may_draws_decide(Capture& capture, const CallArgs& args) {
-  const auto ranges = std::span(args.values).subspan(1);
-  return Ref::borrow(capture.numbers.may_decide(args.values[0], ranges) ? Py_True : Py_False);
 }
 
 }  // namespace magneto::capture

@@ -91,8 +91,8 @@ class Numbers {
   /// The number of that source, or if it is a bool the outcome alone, is guarded. False: of too many draws.
   bool let_draws_decide(const guards::Source* source, bool outcome, bool is_size);
 
-  int64_t outcomes_ = 1;                                 // of the draws that decide
-  bool comparison_decides_ = false;                      // one of them does by a comparison
+  int64_t outcomes_ = 1;                                // of the draws that decide
+  bool comparison_decides_ = false;                     // one of them does by a comparison
   std::unordered_set<const guards::Source*> decisive_;  // the others
 };
 
