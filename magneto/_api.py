@@ -259,9 +259,9 @@ def debug_dump(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Compiles a call of `fn` afresh and gives the stages of each graph as text: a list of dicts, stage -> text.
 
     Stages, in order: captured, guards, functional, normal_form, choices (in max-autotune), expressions, fusion, loops,
-    schedule, llvm_ir, assembly, buffers, plan, hints. `debug_dump(fn)(*args, **kwargs)` and
-    `debug_dump(fn, *args, **kwargs)` are the
-    same. The call happens: its side effects do too. Nothing is left in `fn`'s own cache.
+    schedule, llvm_ir, assembly, buffers, plan, hints. Behind a graph that trains come its backwards, whose `part` is
+    "backward". `debug_dump(fn)(*args, **kwargs)` and `debug_dump(fn, *args, **kwargs)` are the same. The call happens:
+    its side effects do too. Nothing is left in `fn`'s own cache.
     """
     original = _original(fn)
     if not callable(original):

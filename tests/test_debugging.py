@@ -67,6 +67,17 @@ def test_debug_dump_of_several_graphs() -> None:
         magneto.debug_dump(3)
 
 
+def test_debug_dump_of_a_backward() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.sin(), x.exp().tan()
+
+    graphs = magneto.debug_dump(function, X.clone().requires_grad_())
+    assert [graph.get("part", "forward") for graph in graphs] == ["forward", "backward", "backward"]
+    shown = [[f"aten.{name}" in graph["normal_form"] for name in ("sin", "cos", "tan.")] for graph in graphs]
+    assert shown == [[True, False, True], [False, True, False], [False, False, False]]
+    assert "guards" in graphs[0] and "guards" not in graphs[1]
+
+
 def test_equal_kernels_are_shown_once() -> None:
     x = torch.randn(64, 64)  # two kernels around a library's product
     graph = magneto.debug_dump(lambda x, y: torch.mm(x.relu(), y).relu(), x, x.t())[0]
@@ -139,6 +150,21 @@ def test_debug_directory(tmp_path: Path) -> None:
 
 def test_debug_directory_that_can_not_be_written(tmp_path: Path) -> None:
     assert run(TORCH_COMPILE_DEBUG="1", TORCH_COMPILE_DEBUG_DIR="/dev/null").count("can't write stages") == 1
+
+
+def test_debug_directory_of_a_backward(tmp_path: Path) -> None:
+    with magneto.config.patch(debug_dump=True, debug_dir=str(tmp_path)):
+        x = X.clone().requires_grad_()
+        magneto.compile(lambda x: (x.sin(), x.exp()))(x)
+        magneto.compile(lambda x: x.tan())(x)
+    (folder,) = tmp_path.glob("torch_compile_debug/*/magneto")
+    names = sorted(graph.name.split("_", 1)[1] for graph in folder.iterdir())
+    assert names == ["_lambda_", "_lambda_", "_lambda__backward", "_lambda__backward", "_lambda__backward_2"]
+    (forward,), (backward,) = (
+        [text for text in map(Path.read_text, folder.glob(pattern)) if "aten.sin" in text or "aten.cos" in text]
+        for pattern in ("*_/aten_normal_form.txt", "*_backward/aten_normal_form.txt")
+    )
+    assert "aten.sin" in forward and "aten.cos" in backward and "aten.sin" not in backward
 
 
 def test_debug_dump_as_a_setting(tmp_path: Path) -> None:

@@ -489,7 +489,7 @@ class FunctionRuns:
         texts = []
         for given in (*self._before, self._args):
             dumps = _C.debug_dump(self._original, tuple(same.clone_inputs(given)), self._kwargs)
-            lines = [line.strip(" |+-") for dump in dumps for line in dump["guards"].splitlines()]
+            lines = [line.strip(" |+-") for dump in dumps for line in dump.get("guards", "").splitlines()]
             texts.append([line for line in lines if "(" in line or "==" in line])
         return [line for line in texts[-1] if any(line not in earlier for earlier in texts[:-1])][:_MOST_GUARDS]
 

@@ -51,6 +51,8 @@ bool is_written(Stage stage) {
   return list.find("," + std::string(graph::facts(stage).name) + ",") == std::string::npos;
 }
 
+bool is_backward(const observe::GraphCompile& event) { return event.direction == std::string_view("BACKWARDS"); }
+
 /// What is to be said of the cache on disk. It costs time at most.
 void report_cache() {
   const std::string notice = cache::take_notice();
@@ -112,7 +114,17 @@ void subscribe_to_all() {
 }
 
 ReportObserver::ReportObserver(Report* report) : report_(report) {
-  if (report_ && report_->wants_stages) report_->stages.emplace_back();
+  if (!report_ || !report_->wants_stages) return;
+  graph_ = part_ = report_->stages.size();
+  report_->stages.emplace_back();
+}
+
+void ReportObserver::graph_compile(const observe::GraphCompile& event) {
+  if (!report_ || !report_->wants_stages) return;
+  part_ = graph_;
+  if (event.is_done || !is_backward(event)) return;
+  part_ = report_->stages.size();
+  report_->stages.emplace_back().emplace_back("part", "backward");
 }
 
 void ReportObserver::program_made(const observe::ProgramMade& event) {
@@ -120,27 +132,44 @@ void ReportObserver::program_made(const observe::ProgramMade& event) {
 }
 
 void ReportObserver::take(Stage stage, const std::string& text) {
-  report_->stages.back().emplace_back(graph::facts(stage).name, text);
+  report_->stages[part_].emplace_back(graph::facts(stage).name, text);
 }
 
 bool DumpObserver::wanted(Stage stage) const { return on_ && is_written(stage); }
 
-void DumpObserver::take(Stage stage, const std::string& text) {
+void DumpObserver::graph_compile(const observe::GraphCompile& event) {
+  const bool begins = !event.is_done && is_backward(event);
+  part_ = begins ? folders_.size() : 0;
+  if (begins) folders_.emplace_back();
+}
+
+const std::string& DumpObserver::folder() {
   namespace fs = std::filesystem;
-  static int number = 0;
+  std::string& folder = folders_[part_];
+  if (!folder.empty()) return folder;
+  static int graphs = 0;
+  if (number_ < 0) number_ = graphs++;
   std::error_code error;
-  if (folder_.empty()) {
-    fs::path base = settings().debug_dir.empty() ? fs::current_path(error) : fs::path(settings().debug_dir);
-    base = base / "torch_compile_debug" / run_name() / "magneto";
-    const std::string name = std::to_string(number++) + "_" + file_name(function_);
-    folder_ = base / name;
-    fs::create_directories(folder_, error);
-    if (error) return give_up(error.message());
-    announce(name + " debug trace: " + folder_);
+  fs::path base = settings().debug_dir.empty() ? fs::current_path(error) : fs::path(settings().debug_dir);
+  base = base / "torch_compile_debug" / run_name() / "magneto";
+  std::string name = std::to_string(number_) + "_" + file_name(function_);
+  if (part_ > 0) name += "_backward";
+  if (part_ > 1) name += "_" + std::to_string(part_);
+  folder = base / name;
+  fs::create_directories(folder, error);
+  if (error) {
+    give_up(error.message());
+  } else {
+    announce(name + " debug trace: " + folder);
   }
+  return folder;
+}
+
+void DumpObserver::take(Stage stage, const std::string& text) {
+  const std::filesystem::path to = folder();
   if (!on_) return;
   errno = 0;
-  std::ofstream file(fs::path(folder_) / graph::facts(stage).file);
+  std::ofstream file(to / graph::facts(stage).file);
   file << text;
   file.close();
   if (!file) give_up(std::generic_category().message(errno ? errno : EIO));
@@ -150,8 +179,8 @@ void DumpObserver::take(Stage stage, const std::string& text) {
 void DumpObserver::give_up(const std::string& reason) {
   on_ = false;
   static std::set<std::string>& told = *new std::set<std::string>;
-  if (!told.insert(std::filesystem::path(folder_).parent_path()).second) return;
-  announce("can't write stages to " + folder_ + ": " + reason +
+  if (!told.insert(std::filesystem::path(folders_[part_]).parent_path()).second) return;
+  announce("can't write stages to " + folders_[part_] + ": " + reason +
            ". Set magneto.config.debug_dir to a folder with room; the program goes on.");
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "dispatch/context.h"
 #include "observe/events.h"
@@ -12,7 +13,7 @@ namespace magneto::dispatch {
 /// Counters and warnings: from now on, of all compiles.
 void subscribe_to_all();
 
-/// The text of each stage, for `magneto.debug_dump`.
+/// The text of each stage, for `magneto.debug_dump`: of the graph, and of each of its backwards.
 class ReportObserver final : public observe::Observer {
  public:
   /// Null: nobody asks.
@@ -20,24 +21,32 @@ class ReportObserver final : public observe::Observer {
   bool wanted(graph::Stage) const override { return report_ && report_->wants_stages; }
   void take(graph::Stage stage, const std::string& text) override;
   void program_made(const observe::ProgramMade& event) override;
+  void graph_compile(const observe::GraphCompile& event) override;
 
  private:
   Report* report_;
+  size_t graph_ = 0, part_ = 0;  // places in the report: of the graph, of what is compiled now
 };
 
-/// Files in the debug directory.
+/// Files in the debug directory: a folder for the graph, and one for each of its backwards.
 class DumpObserver final : public observe::Observer {
  public:
   /// `function`: names the graph's folder.
   DumpObserver(bool on, std::string function) : on_(on), function_(std::move(function)) {}
   bool wanted(graph::Stage stage) const override;
   void take(graph::Stage stage, const std::string& text) override;
+  void graph_compile(const observe::GraphCompile& event) override;
 
  private:
+  /// Makes it, the first time.
+  const std::string& folder();
   void give_up(const std::string& reason);
 
   bool on_;
-  std::string function_, folder_;
+  std::string function_;
+  int number_ = -1;                          // of the graph
+  size_t part_ = 0;                          // what is compiled now: 0 the forward, then backwards
+  std::vector<std::string> folders_ = {""};  // of the parts; empty: none yet
 };
 
 /// TORCH_LOGS.

@@ -14,6 +14,7 @@
 #include <algorithm>
 
 #include "autograd/compiled_node.h"
+#include "autograd/node_types.h"
 #include "autograd/nodes.h"
 #include "autograd/root_node.h"
 #include "autograd/stopped_nodes.h"
@@ -538,6 +539,11 @@ std::unique_ptr<Computation> make_joint_computation(const graph::Graph& graph, a
                                                     std::unique_ptr<TensorComputation> forward,
                                                     std::vector<std::unique_ptr<TensorComputation>> computations,
                                                     std::unique_ptr<Computation> torch_level, Specialise prune) {
+  [[maybe_unused]] static const bool shown = [] {
+    autograd::show_as_compiled_function(typeid(GradientNode));
+    autograd::show_as_compiled_function(typeid(autograd::RootNode));
+    return true;
+  }();
   // The last tensor with this history may go where the GIL is not held: the torch level consists of Python objects.
   const std::shared_ptr<Program> program(new Program(graph, joint.results), [](Program* last) {
     if (!Py_IsInitialized()) return;

@@ -329,3 +329,19 @@ def test_gradients_of_slices(name: str, dynamic: bool) -> None:
             found.append((result.detach(), leaf.grad))
         torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-6)
     assert not magneto.stats()["no_joint"]
+
+
+def test_the_class_of_a_result_s_node() -> None:
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x.sin()
+        return y, (y * 3).exp().sum()
+
+    results = magneto.compile(program)(torch.ones(3, requires_grad=True))
+    for result in results:
+        node = result.grad_fn
+        assert type(node).__name__ == node.name() == "CompiledFunctionBackward"
+        assert isinstance(node, torch.autograd.graph.Node) and result.grad_fn is node
+    called = []
+    node.register_prehook(lambda gradients: called.append(len(gradients)))
+    results[1].backward()
+    assert called == [1]
