@@ -208,3 +208,31 @@ def test_compiled_autograd() -> None:
     stats = magneto.stats()
     assert stats["whole_backwards"] > 0 and stats["eager_backwards"] == {}
     torch.testing.assert_close(got, trained())
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "magneto"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_whole_step_has_an_exit_for_each_call(name: str, backend: str) -> None:
+    """Of zero_grad(), backward() and step(), with all that these call."""
+
+    def trained(wrap: Callable[[Any], Any]) -> list[Tensor]:
+        torch.manual_seed(0)
+        table, last = nn.Embedding(7, 3, sparse=True), nn.Linear(3, 2)
+        sparse, dense = OPTIMIZERS[name]([table.weight]), torch.optim.SGD(last.parameters(), lr=0.1)
+
+        def step(i: Tensor) -> Tensor:
+            for optimizer in (sparse, dense):
+                optimizer.zero_grad()
+            loss = last(table(i)).sin().square().sum()
+            loss.backward()
+            for optimizer in (sparse, dense):
+                optimizer.step()
+            return loss.detach()
+
+        step = wrap(step)
+        losses = [step(i) for i in (*BATCHES, *BATCHES)]
+        assert table.weight.grad is not None and table.weight.grad.is_sparse
+        return [*losses, table.weight.detach(), last.weight.detach()]
+
+    torch.testing.assert_close(trained(lambda f: magneto.compile(f, backend=backend)), trained(lambda f: f))
+    assert magneto.stats()["breaks"] <= 5 and magneto.stats()["recompiles"] <= 3

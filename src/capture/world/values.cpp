@@ -10,10 +10,12 @@
 #include <string_view>
 
 #include "capture/capture.h"
+#include "capture/interpreter/interp_frame.h"
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/world/containers.h"
+#include "capture/world/modules.h"
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
 #include "python/abi/types.h"
@@ -294,6 +296,25 @@ bool is_constant_buffer(const Source* source, const at::Tensor& tensor) {
          tensor.is_contiguous();
 }
 
+/// What PyTorch does with all gradients at once: optimizers, scaling, clipping, zero_grad().
+bool handles_gradients(const InterpFrame& frame) {
+  const std::string_view module = module_of(frame.globals);
+  return module.starts_with("torch.optim.") || module == "torch.amp.grad_scaler" ||
+         module == "torch.nn.utils.clip_grad" ||
+         PyUnicode_CompareWithASCIIString(frame.info->code->co_name, "zero_grad") == 0;
+}
+
+/// A sparse gradient is met in there: the program's call is one exit, instead of one for each line that looks at it.
+void exit_at_call_of_torch(Capture& c) {
+  InterpFrame* outermost = nullptr;
+  bool of_gradients = false;
+  for (InterpFrame* f = c.frame; f && module_of(f->globals).starts_with("torch."); f = f->caller) {
+    outermost = f;
+    of_gradients |= handles_gradients(*f);
+  }
+  if (of_gradients && outermost->caller) outermost->caller->result_is_pushed = false;
+}
+
 }  // namespace
 
 Ref TensorMap::wrap_tensor(PyObject* raw, const Source* source) {
@@ -311,6 +332,7 @@ Ref TensorMap::wrap_tensor(PyObject* raw, const Source* source) {
   if (Ref stand_in = is_lazy ? Ref() : wrap_class_tensor(raw, source)) return stand_in;
   if (is_lazy || tensor.layout() != at::kStrided || tensor.is_quantized() || tensor.is_nested() ||
       tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
+    if (tensor.is_sparse()) exit_at_call_of_torch(c);
     c.side_exit(BreakReason::UnsupportedTensor,
                 source->name() + " is a tensor of type " + Py_TYPE(raw)->tp_name + " that has no fake");
   }
