@@ -8,11 +8,20 @@
 namespace magneto::lower {
 namespace {
 
+/// How many of a leaf's elements are one in memory: what is broadcast is loaded once for all of them.
+float elements_of_load(const Node& leaf) {
+  float result = 1;
+  for (size_t dim = 0; dim < leaf.sizes.size(); ++dim) {
+    if (leaf.data[dim + 2] == 0) result *= static_cast<float>(std::max<int64_t>(1, leaf.sizes[dim].hint()));
+  }
+  return result;
+}
+
 /// Per element, in loads from memory.
 float own_weight(const Node& node) {
   switch (node.kind) {
     case NodeKind::Leaf:
-      return 1;
+      return 1 / elements_of_load(node);
     case NodeKind::Gather:
       return 2;
     case NodeKind::Number:
