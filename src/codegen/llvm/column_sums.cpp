@@ -22,6 +22,8 @@ using shapes::ExprKind;
 constexpr int64_t kLongest = 256, kShortest = 64;
 /// Strips that there should be, for the sake of threads.
 constexpr int64_t kStrips = 8;
+/// Of so many rows at once, at least, elements are loaded or stored. Those of one are summed in registers more quickly.
+constexpr int kFewest = 2;
 /// How far ahead rows are asked for.
 constexpr int64_t kAheadBytes = 1024;
 
@@ -38,6 +40,15 @@ bool is_smooth(const Instruction& instruction, Expr columns) {
   return along && (along->coefficient.is_constant(0) || along->coefficient.is_constant(1));
 }
 
+/// It accesses an element of its own in each row and column.
+bool is_element(const Instruction& instruction, const Block& stage, Expr columns) {
+  if (instruction.op != Op::Load && instruction.op != Op::Store) return false;
+  return shapes::depends_on(instruction.index, columns) &&
+         std::any_of(stage.loops.begin(), stage.loops.end(), [&](const loops::Loop& loop) {
+           return shapes::depends_on(instruction.index, Expr::variable(loop.variable));
+         });
+}
+
 bool is_column_sum(const Kernel& kernel) {
   if (kernel.parallel.empty() || kernel.blocks.empty() || !kernel.blocks[0].is_stage()) return false;
   if (std::any_of(kernel.blocks.begin() + 1, kernel.blocks.end(), [](const Block& b) { return b.is_stage(); })) {
@@ -45,15 +56,16 @@ bool is_column_sum(const Kernel& kernel) {
   }
   const Expr columns = Expr::variable(kernel.parallel.back().variable), extent = kernel.parallel.back().extent;
   if (!extent.is_constant() || extent.number() < 2 * kShortest) return false;
-  bool sums = false, stores = false;
+  bool sums = false;
+  int elements = 0;
   for (const Instruction& instruction : kernel.blocks[0].code) {
     const OpClass op_class = loops::facts(instruction.op).op_class;
     if (op_class == OpClass::Scan || (op_class == OpClass::Reduce && !is_sum(instruction))) return false;
     if (!is_smooth(instruction, columns)) return false;
     sums |= is_sum(instruction);
-    stores |= instruction.op == Op::Store;
+    elements += is_element(instruction, kernel.blocks[0], columns);
   }
-  return sums && stores;
+  return sums && elements >= kFewest;
 }
 
 int64_t strip_length(int64_t columns) {

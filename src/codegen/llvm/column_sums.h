@@ -1,9 +1,10 @@
-// Sums of columns whose elements are stored on the way: a gradient, and the sum of its rows for a bias.
+// Sums of columns over several tensors: a gradient and the sum of its rows for a bias; a norm's gradients of its weight
+// and bias.
 //
 // With lanes across the columns and a sum in a register each, a vector of each row is visited at a time, and rows may
 // lie a page apart: neither the cache's lines nor what the CPU reads ahead are of use. Here a strip of columns is
-// worked on row after row, and its sums wait in scratch memory, which is in the first cache. (Sums alone are quicker in
-// registers, many of them at a time.)
+// worked on row after row, and its sums wait in scratch memory, which is in the first cache. (The plain sum of one
+// tensor is quicker in registers, many of them at a time.)
 #pragma once
 
 #include "codegen/llvm/schedule.h"
