@@ -442,7 +442,7 @@ class Compiler {
       op.kind = OpKind::CheckDictLength;
       auto known = group_by_base_.find({op.slot, false});
       if (known != group_by_base_.end() && has_dict_version(check)) group = known->second;
-    } else if (PyType_FastSubclass(type, Py_TPFLAGS_LIST_SUBCLASS) || type == deque_type()) {
+    } else if (PyType_FastSubclass(type, Py_TPFLAGS_LIST_SUBCLASS) || PyType_IsSubtype(type, deque_type())) {
       op.kind = OpKind::CheckItemCount;
     } else if (PyType_FastSubclass(type, Py_TPFLAGS_TUPLE_SUBCLASS)) {
       op.kind = OpKind::CheckItemCount;

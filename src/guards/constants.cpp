@@ -174,7 +174,7 @@ bool is_set_item(PyObject* object) {
 }
 
 bool is_constant_set(PyObject* object) {
-  if (!PyAnySet_CheckExact(object)) return false;
+  if (!PyAnySet_Check(object)) return false;
   Py_ssize_t position = 0;
   PyObject* key;
   Py_hash_t hash;
@@ -208,7 +208,7 @@ bool constants_equal(PyObject* a, PyObject* b) {
   if (PySlice_Check(a)) return slices_equal(a, b);
   if (PyRange_Check(a)) return ranges_equal(a, b);
   if (const NumPy kind = numpy_kind(type); kind != NumPy::No) return numpy_numbers_equal(kind, a, b);
-  return (type == &PyFrozenSet_Type || type == &PySet_Type) && sets_equal(a, b);
+  return PyAnySet_Check(a) && sets_equal(a, b);
 }
 
 size_t constant_hash(PyObject* object) {

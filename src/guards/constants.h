@@ -16,7 +16,7 @@ bool is_constant(PyObject* object);
 /// A constant, an object that is equal to itself alone, or a tuple of such.
 bool is_set_item(PyObject* object);
 
-/// An exact set or frozenset of such items: compared item by item, in the order of iteration.
+/// A set or frozenset of such items, also of a subclass: compared item by item, in the order of iteration.
 bool is_constant_set(PyObject* object);
 
 /// An int, float, complex, str or bytes, also of a subclass, a real number of NumPy, a range, or a slice of such:

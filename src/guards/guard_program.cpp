@@ -103,8 +103,8 @@ bool GuardProgram::Impl::load_size(const Op& op) {
 bool GuardProgram::Impl::load_deque_item(const Op& op) {
   PyObject* deque = slots.values[op.other];
   Ref item;
-  if (deque && op.number >= 0) item = Ref::steal(PySequence_GetItem(deque, op.number));
-  if (deque && op.number < 0) item = Ref::steal(PyObject_GetAttrString(deque, "maxlen"));
+  if (deque && op.number >= 0) item = Ref::steal(deque_type()->tp_as_sequence->sq_item(deque, op.number));
+  if (deque && op.number < 0) item = deque_limit(deque);
   if (!item) PyErr_Clear();
   PyObject* value = item.get();
   slots.computed[op.slot] = op.number < 0 ? std::move(item) : Ref();  // the deque holds its items
@@ -201,7 +201,7 @@ inline bool GuardProgram::Impl::step(const Op& op, const Roots& roots) {
       if (!base || !is_random(base)) return wrong_base();
       return load_draw(op) || fail();
     case OpKind::LoadDequeItem:
-      if (base && Py_TYPE(base) != deque_type()) return wrong_base();
+      if (base && !PyObject_TypeCheck(base, deque_type())) return wrong_base();
       return load_deque_item(op) || fail();
     case OpKind::LoadContextValue:
       return stored(base ? context_value(base) : nullptr);

@@ -98,7 +98,7 @@ void GuardSet::identity(const Source* source, PyObject* object) {
 
 void GuardSet::equals(const Source* source, PyObject* constant) {
   if (!is_constant(constant) && is_constant_set(constant)) {  // the user's own may change: compare with a copy
-    impl_->add({.kind = CheckKind::Equals, .source = source, .object = clone_set(constant)});
+    impl_->add({.kind = CheckKind::Equals, .source = source, .object = clone_set(constant, Py_TYPE(constant))});
     return;
   }
   if (!is_constant(constant) && !has_value(constant)) {
@@ -113,7 +113,7 @@ void GuardSet::absent(const Source* source) { impl_->add({.kind = CheckKind::Abs
 void GuardSet::length(const Source* source, PyTypeObject* type, Py_ssize_t length) {
   constexpr unsigned long sized = Py_TPFLAGS_LIST_SUBCLASS | Py_TPFLAGS_TUPLE_SUBCLASS | Py_TPFLAGS_DICT_SUBCLASS;
   if (!PyType_FastSubclass(type, sized) && !PyType_IsSubtype(type, &PySet_Type) &&
-      !PyType_IsSubtype(type, &PyFrozenSet_Type) && type != deque_type()) {
+      !PyType_IsSubtype(type, &PyFrozenSet_Type) && !PyType_IsSubtype(type, deque_type())) {
     throw std::invalid_argument(std::string("a length guard does not know the type ") + type->tp_name);
   }
   impl_->add({.kind = CheckKind::Length, .source = source, .type = borrow(type), .length = length});

@@ -10,6 +10,13 @@ PyTypeObject* deque_type() {
   return type.type();
 }
 
+Ref deque_limit(PyObject* deque) {
+  PyTypeObject* type = deque_type();
+  static PyObject* const name = PyUnicode_InternFromString("maxlen");
+  PyObject* limit = lookup_in_type(type, name);
+  return Ref::steal(Py_TYPE(limit)->tp_descr_get(limit, deque, reinterpret_cast<PyObject*>(type)));
+}
+
 PyTypeObject* namespace_type() {
   static constinit Imported type("types", "SimpleNamespace");
   return type.type();

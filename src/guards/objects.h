@@ -17,6 +17,8 @@ inline DictEntry find_item(PyObject* dict, PyObject* key, Py_hash_t hash) {
 
 /// collections.deque.
 PyTypeObject* deque_type();
+/// Its `maxlen`, past what a subclass has of that name.
+Ref deque_limit(PyObject* deque);
 
 /// types.SimpleNamespace.
 PyTypeObject* namespace_type();

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import heapq
+import itertools
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
@@ -324,17 +326,153 @@ def counter_operators_when_changed(x, counts):
     return x, counts + Counter("a"), +counts, counts == Counter("aabz"), repr(counts)
 
 
-@of(lambda: Members([1, 2]), breaks=True)
+@of(lambda: Members([1, 2]))
 def set_of_a_subclass(x, members):
     members.add(3)
     members |= {4}
     members.discard(1)
-    return x, len(members), sorted(members)
+    return x, len(members), sorted(members), type(members)
 
 
-@of(lambda: Queue([1, 2], 3), breaks=True)
+class Names(frozenset):
+    def has(self, name):
+        return name in self
+
+
+class Noting(set):
+    def __init__(self, items=()):
+        super().__init__(items)
+        self.notes = []
+
+    def add(self, item):
+        self.notes.append(item)
+        super().add(item)
+
+
+class Ring(deque):
+    def mean(self):
+        return sum(self) / len(self)
+
+
+class Reversed(set):
+    def __iter__(self):
+        return iter(sorted(super().__iter__(), reverse=True))
+
+
+@of(lambda: Names(["q", "v"]))
+def frozen_set_of_a_subclass(x, names):
+    for name in "qkv":
+        if names.has(name):
+            x = x * 2
+    joined, met = names | {"k"}, names & {"k", "q"}
+    return x, len(names), sorted(names), type(joined), met, names == {"q", "v"}, names <= joined, list(names)
+
+
+@of(lambda: Noting([1, 2]))
+def set_with_methods(x, members):
+    members.add(2)
+    members.add(5)
+    members.update([7])
+    popped = 7 in members
+    members -= {1}
+    return x * len(members), members.notes, popped, members, {*members}, set(members), max(members)
+
+
+@of(lambda: Noting(["a"]), breaks=True)
+def set_around_an_exit(x, members):
+    members.add("b")
+    size = x.sum().item()
+    members.remove("a")
+    return x * size, sorted(members), repr(members)
+
+
+@of(lambda: Members("ab"), breaks=True)
+def set_that_is_copied(x, members):
+    return x, type(members.copy()), members.copy(), repr(members), str(members)
+
+
+@of(lambda: Reversed([1, 2, 3]), breaks=True)
+def set_that_iterates_in_its_own_way(x, members):
+    return x, list(members), sum(members), 2 in members
+
+
+@of(lambda: (Members([1]), Noting([1]), Members()))
+def sets_told_apart(x, members):
+    first, second, empty = members
+    first.add(2)
+    return x, first == second, first is not second, bool(empty), second.issubset(first), first.isdisjoint(empty)
+
+
+@programs()
+def sets_made_inside(x):
+    made, names = Noting([3]), Names("ab")
+    made.add(4)
+    return x * len(made), made, names, names.has("a"), type(made | {1}), made.notes
+
+
+@of(lambda: Queue([1, 2], 3))
 def deque_of_a_subclass(x, queue):
     queue += [3]
     queue.appendleft(0)
     queue.rotate(1)
-    return x * queue[0], list(queue)
+    return x * queue[0], list(queue), queue.maxlen, 3 in queue, queue == Queue([2, 0, 1]), queue[-1]
+
+
+@programs.made()
+def ring_of_tensors():
+    ring = Ring(maxlen=2)
+
+    def program(x):
+        ring.append(x.sum())
+        return x - ring.mean(), len(ring)
+
+    program.watched = (ring,)
+    return program
+
+
+@programs()
+def deque_made_inside(x):
+    ring = Ring([x, x + 1], maxlen=2)
+    ring.append(x + 2)
+    ring.label = "ring"
+    return ring.mean(), ring, ring.maxlen
+
+
+@of(lambda: Ring([1.0, 2.0], 3), breaks=True)
+def deque_that_is_copied(x, ring):
+    ring.append(3.0)
+    return x, type(ring.copy()), type(ring + ring), ring * 2, repr(ring)
+
+
+@of(lambda: Ring([1.0, 2.0], 3), breaks=True)
+def deque_around_an_exit(x, ring):
+    ring.append(x.sum().item())
+    return x * ring.mean(), ring
+
+
+@of(lambda: (Members([1]), Ring([2]), Items([torch.ones(6)])))
+def given_to_others(x, given):
+    members, ring, items = given
+    return (
+        x,
+        [*members],
+        list(ring),
+        deque(items)[0] + x,
+        set(ring),
+        tuple(sorted(members)),
+        Ring(members),
+        Noting(ring),
+    )
+
+
+@of(lambda: (Items([1]), Members([2])))
+def kept_as_they_are(x, given):
+    """By exceptions, partial functions and the like, which C code makes."""
+    items, members = given
+    try:
+        raise ValueError(items, members)
+    except ValueError as error:
+        kept = [type(arg) for arg in error.args]
+        same = error.args[0] is items
+    bound = functools.partial(sorted, members)
+    return x, kept, same, type(bound.args[0]), type(next(itertools.repeat(items))), bound(), slice(items).stop is items

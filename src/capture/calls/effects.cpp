@@ -17,6 +17,7 @@
 #include "capture/world/containers.h"
 #include "capture/world/world.h"
 #include "guards/constants.h"
+#include "guards/objects.h"
 #include "python/abi/types.h"
 
 namespace magneto::capture {
@@ -177,7 +178,7 @@ bool is_module_function(PyCFunctionObject* function) {
 void refuse_own_methods(Capture& c, PyObject* callable, PyObject* container) {
   const bool descriptor = Py_TYPE(callable) == &PyMethodDescr_Type || Py_TYPE(callable) == &PyWrapperDescr_Type;
   PyTypeObject* const owner = descriptor ? PyDescr_TYPE(callable) : nullptr;
-  if (owner == &PyList_Type || owner == &PyDict_Type) return;
+  if (owner == &PyList_Type || owner == &PyDict_Type || owner == &PySet_Type || owner == guards::deque_type()) return;
   if (owner == &PyODict_Type && std::string_view(PyUnicode_AsUTF8(PyDescr_NAME(callable))).ends_with("item__")) return;
   std::vector<const char*> names = {"__getitem__", "__setitem__", "__contains__", "__len__", "insert", "get"};
   if (owner == &PyODict_Type) names.insert(names.end(), {"__delitem__", "__missing__"});
@@ -187,6 +188,21 @@ void refuse_own_methods(Capture& c, PyObject* callable, PyObject* container) {
     c.side_exit(BreakReason::Mutation,
                 std::string("an instance of ") + Py_TYPE(container)->tp_name + " from outside is changed");
   }
+}
+
+/// Methods of sets and deques that tell the class of their instance, or make another one of it.
+void refuse_class_readers(Capture& c, PyObject* callable, PyObject* container) {
+  const bool deque = PyObject_TypeCheck(container, guards::deque_type());
+  if (!(deque || PyAnySet_Check(container)) ||
+      !(Py_TYPE(callable) == &PyMethodDescr_Type || Py_TYPE(callable) == &PyWrapperDescr_Type))
+    return;
+  static constexpr std::string_view all[] = {"__repr__", "__reduce__", "__reduce_ex__", "__sizeof__", "copy",
+                                             "__copy__", "__add__",    "__mul__",       "__rmul__",   "__reversed__"};
+  const std::string_view name = PyUnicode_AsUTF8(PyDescr_NAME(callable));
+  const auto found = std::ranges::find(all, name);
+  if (found == std::end(all) || (!deque && found - all >= 4)) return;
+  c.side_exit(BreakReason::OpaqueObject,
+              "call of " + std::string(name) + " on an object of type " + Py_TYPE(container)->tp_name);
 }
 
 /// What the segment goes on with, where C code gives back the stand-in of a subclass's instance.
@@ -215,16 +231,18 @@ Ref call_resolved(Capture& c, PyObject* callable, const Effect& effect, const Ca
     const bool changed = mutate && i == 0;
     const bool derived = is_derived_container(args.values[i]) && c.world.is_outside(args.values[i]);
     if (changed && derived) refuse_own_methods(c, callable, args.values[0]);
+    if (derived && i == 0) refuse_class_readers(c, callable, args.values[0]);
     const bool deep =
         effect.reads() || (effect.is(table::compares) && !mutate) || (effect.is(table::takes_pairs) && i > 0);
     Ref value = deep ? c.containers.resolve_deep(args.values[i]) : c.containers.resolve(args.values[i], changed);
     if (i > 0) c.containers.refuse_opaque_iterable(value.get());
-    if (i > 0 && effect.is(table::iterates) && is_derived_container(value.get()) && c.world.is_outside(value.get())) {
+    const bool reads_items =
+        effect.is(table::iterates) || (effect.policy == Policy::Method && PyAnySet_Check(value.get()));
+    if (i > 0 && reads_items && is_derived_container(value.get()) && c.world.is_outside(value.get())) {
       value = c.containers.contents_of(value.get());
     }
     if (value.get() == args.values[i] && c.world.is_outside(value.get()) && i == 0 &&
-        (PyDict_Check(value.get()) || PyList_Check(value.get()) || PyTuple_Check(value.get())) &&
-        !c.containers.is_shadow(value.get())) {
+        is_derived_container(value.get()) && !c.containers.is_shadow(value.get())) {
       value = c.containers.contents_of(value.get());
     } else if (i == 0 && value.get() == args.values[i] && c.world.is_outside(value.get()) &&
                !c.containers.is_shadow(value.get()) &&

@@ -35,8 +35,7 @@ Ref handle_container_new(Capture& capture, const CallArgs& args) {
   auto* type = reinterpret_cast<PyTypeObject*>(args.values[0]);
   Ref rest = checked(PyTuple_New(static_cast<Py_ssize_t>(args.positional()) - 1));
   for (size_t i = 1; i < args.positional(); ++i) {
-    capture.containers.refuse_opaque_iterable(args.values[i]);
-    PyTuple_SET_ITEM(rest.get(), i - 1, capture.containers.resolve(args.values[i]).release());
+    PyTuple_SET_ITEM(rest.get(), i - 1, capture.containers.iterable(args.values[i]).release());
   }
   return capture.calls.call_native([&] { return base->tp_new(type, rest.get(), nullptr); });
 }

@@ -16,6 +16,7 @@
 #include "capture/world/containers.h"
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
+#include "guards/objects.h"
 #include "python/abi/private.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
@@ -158,6 +159,9 @@ Ref Containers::contents_of(PyObject* object) {
     if (std::strcmp(type->tp_name, "torch.Size") != 0) return tuple;
     return checked(PyObject_CallOneArg(reinterpret_cast<PyObject*>(type), tuple.get()));
   }
+  const InContainer scope(c.containers);
+  if (PyAnySet_Check(object)) return stands_for(stand_in_of_set(object, source));
+  if (PyObject_TypeCheck(object, guards::deque_type())) return stands_for(stand_in_of_deque(object, source));
   c.side_exit(BreakReason::OpaqueObject, source->name() + " is an object of type " + type->tp_name);
 }
 

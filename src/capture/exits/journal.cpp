@@ -94,12 +94,12 @@ void Rebuilder::journal() {
     } else if (PyAnySet_Check(contents)) {
       throw Abandon{BreakReason::Mutation, std::string("a ") + type->tp_name + " from outside is changed"};
     } else {
-      static constinit Imported clear("collections", "deque.clear");
+      static constinit Imported clear("collections", "deque.clear"), extend("collections", "deque.extend");
       const Ref all = checked(PySequence_List(contents));
       c.world.keep(all);
       const int32_t items = build(all.get());
       emit(PlanOp::Call, {emit(PlanOp::Const, {}, clear.get()), target});
-      emit_to(target, PlanOp::ExtendFrom, {items});
+      emit(PlanOp::Call, {emit(PlanOp::Const, {}, extend.get()), target, items});
     }
   }
   for (const auto& [iterator, place] : places_) emit_to(iterator, PlanOp::SetState, {place});

@@ -290,8 +290,9 @@ namespace {
 
 /// What C code keeps in instances of the class is filled in by build_instance.
 bool is_filled_in(PyTypeObject* type) {
-  static constexpr PyTypeObject* known[] = {&PyBaseObject_Type, &PyDict_Type, &PyODict_Type, &PyList_Type, &PySet_Type};
-  return type == guards::namespace_type() ||
+  static constexpr PyTypeObject* known[] = {&PyBaseObject_Type, &PyDict_Type, &PyODict_Type,
+                                            &PyList_Type,       &PySet_Type,  &PyFrozenSet_Type};
+  return type == guards::namespace_type() || layout_class(type) == guards::deque_type() ||
          PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)) ||
          std::ranges::find(known, layout_class(type)) != std::end(known);
 }
@@ -325,12 +326,19 @@ int32_t Rebuilder::build_instance(PyObject* value) {
   }
   if (!is_filled_in(type)) throw unbuildable(value);
   const bool of_made_class = c.calls.classes.is_class(type);
+  if (PyFrozenSet_Check(value)) args = {build(checked(PySequence_List(value)).get())};
   const int32_t instance = memo_[value] =
       of_made_class ? build_maker(type, std::move(args))
                     : emit(PlanOp::NewInstance, std::move(args), reinterpret_cast<PyObject*>(type));
   if (PyDict_Check(value) && PyDict_Size(value)) emit_to(instance, PlanOp::DictFill, build_entries(value));
   if (PyList_Check(value) && PyList_GET_SIZE(value)) emit_to(instance, PlanOp::ListFill, build_items(value));
   if (PySet_Check(value)) fill_set(instance, value);
+  if (PyObject_TypeCheck(value, guards::deque_type())) {
+    static constinit Imported init("collections", "deque.__init__");
+    const Ref items = checked(PySequence_List(value)), limit = guards::deque_limit(value);
+    c.world.keep(items);
+    emit(PlanOp::Call, {constant(init.get()), instance, build(items.get()), constant(limit.get())});
+  }
   fill_instance_dict(instance, value);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));

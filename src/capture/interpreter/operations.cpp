@@ -56,7 +56,13 @@ bool has_python_operator(Capture& capture, PyTypeObject* type, std::string_view 
 
 Ref operand(Capture& capture, PyObject* value, std::string_view name) {
   Ref object = capture.containers.resolve(value);
-  if (is_derived_container(value) && !PyAnySet_Check(value) && capture.world.is_outside(value)) {
+  if (is_derived_container(value) && capture.world.is_outside(value)) {
+    static constexpr std::string_view reads[] = {"contains", "lt", "le", "eq", "ne", "gt", "ge"};
+    const bool is_deque = PyObject_TypeCheck(value, guards::deque_type());
+    if (is_deque && std::ranges::find(reads, name) == std::end(reads)) {  // gives one of its class
+      capture.side_exit(BreakReason::OpaqueObject,
+                        std::string("an operator is applied to an object of type ") + Py_TYPE(value)->tp_name);
+    }
     const bool asked = has_python_operator(capture, Py_TYPE(value), name);
     object = asked ? Ref::borrow(value) : capture.containers.contents_of(value);
   }
@@ -206,18 +212,15 @@ Ref array_operator(Capture& capture, int index, PyObject* left, PyObject* right)
   return capture.numpy.operation({left, right}, std::string("$ ") + symbols[index] + " $");
 }
 
-/// C code that `x += y` calls changes the container; that of a subclass of deque or set the segment does not run.
+/// C code that `x += y` calls changes the container.
 bool changes_in_place(Capture& capture, PyObject* container, std::string_view operator_name) {
   if (PyTuple_Check(container) || PyFrozenSet_Check(container)) return false;
   if (is_builtin_container(container)) return true;
-  if (!is_derived_container(container) && !PyType_IsSubtype(Py_TYPE(container), guards::deque_type())) return false;
+  if (!is_derived_container(container)) return false;
   if (operator_name.ends_with('_')) operator_name.remove_suffix(1);
   PyObject* method =
       capture.attributes.type_lookup(Py_TYPE(container), ("__i" + std::string(operator_name) + "__").c_str());
-  if (!method || PyFunction_Check(method)) return false;
-  if (PyList_Check(container) || PyDict_Check(container)) return true;
-  capture.side_exit(BreakReason::Mutation,
-                    std::string("an instance of ") + Py_TYPE(container)->tp_name + " from outside is changed");
+  return method && !PyFunction_Check(method);
 }
 
 /// What `n / x` and `n ** x` call, with a number that follows from sizes. Null: it is something else.

@@ -26,6 +26,7 @@ constexpr int kDeepestContents = 8;
 bool holds_tensor(PyObject* value, int depth) {
   if (is_tensor(value)) return true;
   if (depth == 0) return false;
+  if (Py_TYPE(value) == guards::deque_type()) return holds_tensor(checked(PySequence_List(value)).get(), depth);
   if (PyTuple_Check(value) || PyList_Check(value)) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
       if (holds_tensor(PySequence_Fast_GET_ITEM(value, i), depth - 1)) return true;
@@ -59,9 +60,6 @@ void know_numbers(Capture& capture, PyObject* value, int depth) {
 /// unchanged, and has no fake.
 void guard_original(Capture& capture, PyObject* original) {
   const bool derived = is_derived_container(original);
-  if (derived && PyAnySet_Check(original)) {
-    capture.side_exit(BreakReason::OpaqueObject, std::string("C code reads a ") + Py_TYPE(original)->tp_name);
-  }
   Ref contents = derived ? capture.containers.contents_of(original) : capture.containers.resolve_deep(original);
   Ref holder = checked(PyTuple_Pack(1, original));
   if (capture.containers.holds_changed(holder.get(), 0)) {

@@ -92,12 +92,18 @@ const CallingIterator* calling_iterator(PyTypeObject* type) {
   return nullptr;
 }
 
+/// Its instances have what they are made with, which C code does not read.
+bool keeps_arguments(PyTypeObject* type) {
+  static constinit Imported partial("functools", "partial"), repeat("itertools", "repeat");
+  return type == &PyMethod_Type || type == &PySlice_Type || type == partial.type() || type == repeat.type() ||
+         PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
+}
+
 /// A tuple and a dict (or null), with stand-ins for containers.
 std::pair<Ref, Ref> arguments_for_c(Capture& capture, const CallArgs& args) {
   Ref positional = checked(PyTuple_New(static_cast<Py_ssize_t>(args.positional())));
   for (size_t i = 0; i < args.positional(); ++i) {
-    capture.containers.refuse_opaque_iterable(args.values[i]);
-    PyTuple_SET_ITEM(positional.get(), i, capture.containers.resolve(args.values[i]).release());
+    PyTuple_SET_ITEM(positional.get(), i, capture.containers.iterable(args.values[i]).release());
   }
   Ref keywords;
   for (size_t i = 0; i < args.keywords(); ++i) {
@@ -174,8 +180,7 @@ Ref call_c_type(Capture& capture, PyTypeObject* type, const CallArgs& args) {
         std::strcmp(Py_TYPE(arg)->tp_name, "functools.partial") == 0) {
       value = copy_of_partial(capture, arg);
     }
-    if (value.get() == arg && capture.world.is_outside(arg) && !is_builtin_container(arg) && type != &PyMethod_Type &&
-        (PyDict_Check(arg) || PyList_Check(arg) || PyTuple_Check(arg))) {
+    if (value.get() == arg && capture.world.is_outside(arg) && is_derived_container(arg) && !keeps_arguments(type)) {
       value = capture.containers.contents_of(arg);
     }
     if (reads) capture.containers.refuse_opaque(value.get(), 1);
@@ -310,7 +315,8 @@ Ref Calls::call_type(PyTypeObject* type, const CallArgs& given, bool past_metacl
   } else {
     const auto known_new = [&](PyTypeObject* base) { return type->tp_new == base->tp_new; };
     if (!known_new(&PyBaseObject_Type) && !known_new(&PyDict_Type) && !known_new(&PyList_Type) &&
-        !known_new(&PyTuple_Type) && !known_new(&PySet_Type) && !known_new(&PyODict_Type) && !exception) {
+        !known_new(&PyTuple_Type) && !known_new(&PySet_Type) && !known_new(&PyFrozenSet_Type) &&
+        !known_new(guards::deque_type()) && !known_new(&PyODict_Type) && !exception) {
       c.side_exit(BreakReason::OpaqueCall, std::string("an object of type ") + type->tp_name + " is made by C code");
     }
     NonResumable scope(c);

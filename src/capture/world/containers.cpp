@@ -78,7 +78,8 @@ Ref Containers::resolve(PyObject* object, bool will_mutate) {
     return stand_in;
   }
   if (!is_builtin_container(object)) {
-    const bool changed = will_mutate && c.world.is_outside(object) && (PyList_Check(object) || PyDict_Check(object));
+    const bool constant = PyTuple_Check(object) || PyFrozenSet_Check(object);
+    const bool changed = will_mutate && c.world.is_outside(object) && is_derived_container(object) && !constant;
     if (!changed) return Ref::borrow(object);  // C code may ask it for its class
     contents_of(object);
   }
@@ -110,12 +111,18 @@ void Containers::refuse_opaque_iterable(PyObject* value) {
     return;
   }
   PyTypeObject* type = Py_TYPE(value);
-  const bool derived_set = PyAnySet_Check(value);
-  if (derived_set || PyIter_Check(value) || (c.world.is_opaque(value) && type->tp_iter) ||
+  if (PyIter_Check(value) || (c.world.is_opaque(value) && type->tp_iter) ||
       (type->tp_iter && !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && !is_value(value))) {
     c.side_exit(BreakReason::OpaqueIterator,
                 std::string("an object of type ") + type->tp_name + " from outside is iterated over");
   }
+}
+
+Ref Containers::iterable(PyObject* value) {
+  refuse_opaque_iterable(value);
+  const bool has_stand_in = PyAnySet_Check(value) || PyObject_TypeCheck(value, guards::deque_type());
+  const bool derived = has_stand_in && is_derived_container(value) && c.world.is_outside(value);
+  return derived ? contents_of(value) : resolve(value);
 }
 
 void Containers::guard_contents(PyObject* value) {
@@ -234,7 +241,6 @@ Ref Containers::stand_in_of_dict(PyObject* original, const Source* source) {
 }
 
 Ref Containers::stand_in_of_set(PyObject* original, const Source* source) {
-  PyTypeObject* type = Py_TYPE(original);
   Ref items = checked(PySequence_List(original));
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
     PyObject* item = PyList_GET_ITEM(items.get(), i);
@@ -244,19 +250,20 @@ Ref Containers::stand_in_of_set(PyObject* original, const Source* source) {
     if (!is_scalar(item)) wrap_member(item);
   }
   c.numbers.exit_on_change(source, checked(PyFrozenSet_New(original)).get(), "");
-  if (source->kind != SourceKind::Const || type == &PySet_Type) c.guards.equals(source, original);
+  if (source->kind != SourceKind::Const || PySet_Check(original)) c.guards.equals(source, original);
   return clone_set(original);
 }
 
 Ref Containers::stand_in_of_deque(PyObject* original, const Source* source) {
-  PyTypeObject* type = Py_TYPE(original);
-  const Py_ssize_t size = PyObject_Size(original);
-  c.numbers.guard_length(source, type, size);
-  const Ref limit = checked(PyObject_GetAttrString(original, "maxlen"));
+  PyTypeObject* type = guards::deque_type();
+  const Py_ssize_t size = guards::deque_type()->tp_as_sequence->sq_length(original);  // past methods in Python
+  c.numbers.guard_length(source, Py_TYPE(original), size);
+  const Ref limit = guards::deque_limit(original);
   c.guards.equals(c.sources.deque_limit(source), limit.get());
   const Ref items = checked(PyList_New(0));
   for (Py_ssize_t i = 0; i < size; ++i) {
-    const Ref item = c.world.wrap(checked(PySequence_GetItem(original, i)).get(), c.sources.deque_item(source, i));
+    const Ref raw = checked(type->tp_as_sequence->sq_item(original, i));
+    const Ref item = c.world.wrap(raw.get(), c.sources.deque_item(source, i));
     if (PyList_Append(items.get(), item.get()) < 0) throw PythonError{};
   }
   return checked(PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(type), items.get(), limit.get(), nullptr));

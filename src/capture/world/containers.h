@@ -40,6 +40,8 @@ class Containers {
   void refuse_opaque(PyObject* object, int depth = 0);
   /// C code is about to iterate over `value`: an iterator or view from outside ends the segment.
   void refuse_opaque_iterable(PyObject* value);
+  /// What C code gets that makes an object of `value`, perhaps of its items.
+  Ref iterable(PyObject* value);
   /// C code compares what is in `value`, also in containers in it: guards all of it.
   void guard_contents(PyObject* value);
   /// A container inside `value` has been changed: C code sees nested ones as they were.

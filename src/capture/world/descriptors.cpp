@@ -235,7 +235,7 @@ std::optional<Ref> Attributes::read_method_text(const Field& field) {
 }
 
 std::optional<Ref> Attributes::refuse_hidden(const Field& field) {
-  if (field.source && field.type() == guards::deque_type() && field.name == MAGNETO_STR("maxlen")) {
+  if (field.source && PyType_IsSubtype(field.type(), guards::deque_type()) && field.name == MAGNETO_STR("maxlen")) {
     return c.world.wrap(checked(field.get()).get(), c.sources.deque_limit(field.source));
   }
   if (c.deferred.contexts.has_made(field.owner) && field.name == MAGNETO_STR("old_value")) {

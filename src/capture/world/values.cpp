@@ -18,6 +18,7 @@
 #include "capture/world/modules.h"
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
+#include "guards/objects.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
 #include "python/made_once.h"
@@ -161,7 +162,8 @@ bool is_builtin_container(PyObject* object) {
 
 bool is_derived_container(PyObject* object) {
   if (is_builtin_container(object)) return false;
-  return PyTuple_Check(object) || PyList_Check(object) || PyDict_Check(object) || PyAnySet_Check(object);
+  return PyTuple_Check(object) || PyList_Check(object) || PyDict_Check(object) || PyAnySet_Check(object) ||
+         PyObject_TypeCheck(object, guards::deque_type());
 }
 
 bool is_tensor(PyObject* object) {

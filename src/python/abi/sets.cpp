@@ -13,9 +13,12 @@ bool is_small(const PySetObject* set) { return set->table == set->smalltable; }
 
 }  // namespace
 
-Ref clone_set(PyObject* set) {
+Ref clone_set(PyObject* set, PyTypeObject* type) {
   const PySetObject* from = table_of(set);
-  Ref copy = checked(PySet_Check(set) ? PySet_New(nullptr) : PyFrozenSet_New(nullptr));
+  PyTypeObject* built_in = PySet_Check(set) ? &PySet_Type : &PyFrozenSet_Type;
+  if (!type) type = built_in;
+  const Ref none = checked(PyTuple_New(0));
+  Ref copy = checked(built_in->tp_new(type, none.get(), nullptr));
   PySetObject* to = table_of(copy.get());
   const size_t places = static_cast<size_t>(from->mask) + 1;
   if (!is_small(from)) {
