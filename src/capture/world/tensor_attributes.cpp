@@ -3,6 +3,7 @@
 
 #include "capture/calls/handlers.h"
 #include "capture/capture.h"
+#include "capture/interpreter/interp_frame.h"
 #include "capture/numbers/symbols.h"
 #include "capture/torch/gradients.h"
 #include "capture/torch/tensor_map.h"
@@ -103,13 +104,30 @@ Ref Attributes::read_base(PyObject* owner, PyObject* name) {
   return base;
 }
 
+namespace {
+
+/// `p.grad is not None`, of what is read now.
+bool is_compared_with_none(const InterpFrame* f) {
+  if (!f || f->instr().op != Op::LOAD_ATTR) return false;
+  const Op next = f->info->instrs[f->instr().next].op;
+  return next == Op::POP_JUMP_IF_NONE || next == Op::POP_JUMP_IF_NOT_NONE;
+}
+
+}  // namespace
+
 Ref Attributes::read_grad(PyObject* owner, PyObject* name) {
   const auto value = c.session->value_of(unpack_tensor(owner));
   if (const auto set = c.gradients.grads.find(value); set != c.gradients.grads.end()) return set->second;
   const auto input = c.tensors.inputs.find(value);
   if (input == c.tensors.inputs.end()) return Ref::borrow(Py_None);
   Ref grad = checked(PyObject_GetAttr(input->second.real.get(), name));
-  return c.world.wrap(grad.get(), c.sources.grad(input->second.source));
+  const guards::Source* source = c.sources.grad(input->second.source);
+  // For which there is no stand-in: zero_grad() asks for no more.
+  if (is_tensor(grad.get()) && unpack_tensor(grad.get()).is_sparse() && is_compared_with_none(c.frame)) {
+    c.guards.type(source, Py_TYPE(grad.get()));
+    return Ref::borrow(Py_True);
+  }
+  return c.world.wrap(grad.get(), source);
 }
 
 Ref Attributes::read_tensor_shape(PyObject* owner, PyObject*) { return c.symbols.shape_of(unpack_tensor(owner)); }
