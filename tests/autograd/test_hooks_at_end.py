@@ -153,7 +153,7 @@ def of_returned_branches(x: Tensor, w: Tensor) -> Any:
     a = (x * 2).sin()
     a.register_hook(lambda g: note(g, "a"))
     b = (w * 3).cos()
-    c = (x * 5).exp()
+    c = (x * 0.5).exp()
     c.register_hook(lambda g: note(g, "c"))
     b.register_hook(lambda g: note(g, "b"))
     return c, a.sum() + b.sum() + c.sum(), b
