@@ -257,3 +257,29 @@ def a_callback_at_the_end():
         return x * 2, len(calls), reference() is held
 
     return program
+
+
+# -- what writes let go of ------------------------------------------------------------------------------------------------
+
+
+@programs.made(breaks=True)
+def referents_dropped_outside():
+    class Owner:
+        def __init__(self):
+            self.part = Held()
+
+    owners = [Owner() for _ in range(9)]
+    held = [[Held(), Held()] for _ in range(9)]
+    parts, several = (
+        weakref.WeakSet(owner.part for owner in owners),
+        weakref.WeakSet(each for two in held for each in two),
+    )
+    first = weakref.ref(owners[0].part)
+
+    def program(x):
+        owners.pop(0).part = None
+        held.pop(0).clear()
+        held[0][0] = None
+        return x + 1, len(parts), first() is None, len(several), sum(1 for _ in several)
+
+    return program

@@ -16,6 +16,7 @@
 #include "capture/torch/torch_calls.h"
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
+#include "capture/world/overlays.h"
 #include "capture/world/world.h"
 #include "python/abi/private.h"
 #include "python/abi/types.h"
@@ -253,6 +254,9 @@ Ref Calls::call_weak_reference(PyObject* callable, CallArgs& args) {
       c.side_exit(BreakReason::Finalizer, "a weak reference is asked for a tensor that may have been dropped");
     }
     return Ref::borrow(referent);
+  }
+  if (has_let_go(c)) {
+    c.side_exit(BreakReason::Finalizer, "a weak reference is asked behind a write that may have dropped its object");
   }
   return c.world.wrap(PyWeakref_GET_OBJECT(callable), c.sources.slot(source, weak_referent()));
 }

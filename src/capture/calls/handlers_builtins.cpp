@@ -44,6 +44,18 @@ Ref size_of(PyObject* object) {
   return checked(PyLong_FromSsize_t(size));
 }
 
+/// A set or dict of weak references.
+bool holds_weakly(PyObject* container) {
+  const auto is_weak = [](PyObject* item) { return item && PyWeakref_Check(item); };
+  PyObject *key = nullptr, *value = nullptr;
+  Py_ssize_t position = 0;
+  if (PyDict_Check(container))
+    return PyDict_Next(container, &position, &key, &value) && (is_weak(key) || is_weak(value));
+  if (!PyAnySet_Check(container)) return false;
+  const Ref iterator = checked(PyObject_GetIter(container));
+  return is_weak(Ref::steal(PyIter_Next(iterator.get())).get());
+}
+
 Ref handle_len(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 1, "len");
   PyObject* value = args.values[0];
@@ -61,6 +73,10 @@ Ref handle_len(Capture& capture, const CallArgs& args) {
     const bool plain = type == &PyList_Type || type == &PyTuple_Type || type == &PyDict_Type || type == &PySet_Type ||
                        type == &PyFrozenSet_Type || type == &PyODict_Type;
     if (plain) {
+      if (holds_weakly(value) && has_let_go(capture)) {
+        capture.side_exit(BreakReason::Finalizer,
+                          "weak references are counted behind a write that may have dropped one");
+      }
       const Py_ssize_t size = PyObject_Size(value);
       capture.numbers.guard_length(source, type, size);
       return checked(PyLong_FromSsize_t(size));

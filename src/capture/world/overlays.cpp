@@ -9,6 +9,7 @@
 #include "capture/capture.h"
 #include "capture/interpreter/frames.h"
 #include "capture/torch/tensor_map.h"
+#include "capture/world/attributes.h"
 #include "capture/world/containers.h"
 #include "capture/world/world.h"
 #include "support/tensor_object.h"
@@ -168,6 +169,47 @@ void World::check_finalizer(PyObject* dropped) {
     }
   }
   if (speaks) c.side_exit(BreakReason::Finalizer, std::string("an object of type ") + type->tp_name + " is dropped");
+}
+
+namespace {
+
+/// An item that may hold others is in the container, and none of its stand-in stands for it.
+bool has_lost_items(const Capture& c, PyObject* original, PyObject* stand_in) {
+  const auto items = [](PyObject* container) {
+    return checked(PyDict_Check(container) ? PyDict_Values(container) : PySequence_List(container));
+  };
+  const Ref before = items(original), now = items(stand_in);
+  const auto is_there = [&](PyObject* item) {
+    const auto shadow = c.containers.shadows.find(item);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(now.get()); ++i) {
+      PyObject* other = PyList_GET_ITEM(now.get(), i);
+      if (other == item || (shadow != c.containers.shadows.end() && shadow->second.object.get() == other)) return true;
+    }
+    return is_scalar(item);
+  };
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(before.get()); ++i) {
+    if (!is_there(PyList_GET_ITEM(before.get(), i))) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool has_let_go(const Capture& c) {
+  if (!c.world.dropped_referents.empty()) return true;
+  for (const auto& overlay : c.overlays.all) {
+    for (const auto& [name, value] : overlay->entries) {
+      PyObject* object = overlay->object;
+      PyObject* dict = overlay->items ? (PyDict_Check(object) ? object : nullptr) : instance_dict_of(object);
+      if (!dict) return true;
+      PyObject* old = PyDict_GetItemWithError(dict, name.get());
+      if (PyErr_Occurred()) throw PythonError{};
+      if (old && old != value.get() && !is_scalar(old)) return true;
+    }
+  }
+  return std::ranges::any_of(c.containers.shadows, [&](const auto& entry) {
+    return entry.second.dirty && has_lost_items(c, entry.first, entry.second.object.get());
+  });
 }
 
 void Overlays::store_entry(PyObject* dict, PyObject* key, PyObject* value) {

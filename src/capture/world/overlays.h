@@ -55,4 +55,8 @@ class Overlays {
   std::vector<std::unique_ptr<std::pair<Ref, Ref>>> overlay_reads_;  // what deleted class attributes uncover
 };
 
+/// The segment has let go of something that may hold other objects, by a write or of a variable: what is referred to
+/// weakly may be gone by now in eager, and is not here, where writes are kept back.
+bool has_let_go(const Capture& capture);
+
 }  // namespace magneto::capture
