@@ -425,3 +425,19 @@ def test_a_budget_for_saved_memory_by_the_peers_name() -> None:
         config.patch(aggressive_recomputation=True),
     ):
         pass
+
+
+def test_the_breaks_in_optimizers_are_none() -> None:
+    """PyTorch asks for two around each step, for what torch.compile makes of a whole one."""
+    layer = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.AdamW(layer.parameters())
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = layer(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    compiled = torch.compile(step, fullgraph=True)
+    assert counted("breaks", lambda: [compiled(X) for _ in range(3)]) == 0

@@ -336,6 +336,16 @@ static bool asks_transforms(Treatment treatment) {
   return treatment == Treatment::AutogradFunction || treatment == Treatment::Checkpoint;
 }
 
+/// A side exit that the program asks for; not the calls of torch._dynamo.graph_break() around each step of PyTorch's
+/// optimizers, which are there for what torch.compile makes of one graph of forward and step.
+static Ref asked_break(Capture& c, BreakReason reason, PyObject* function, const CallArgs& args) {
+  static constinit Imported breaks("magneto", "graph_break");
+  const bool of_optimizer =
+      function == breaks.get() && c.frame && module_of(c.frame->globals) == "torch.optim.optimizer";
+  if (!of_optimizer) c.side_exit(reason, "call of " + callable_name(function) + why_marked(function, args));
+  return Ref::borrow(Py_None);
+}
+
 /// What the call came to; null: it is a side exit.
 static Ref or_exit(Capture& c, Ref result, BreakReason reason, PyObject* function) {
   if (!result) c.side_exit(reason, "call of " + callable_name(function));
@@ -401,7 +411,7 @@ Ref Calls::inline_function(PyObject* function, const CallArgs& args) {
       c.errors.interrupt = forbidden_error(function);
       throw Interrupted{};
     case Treatment::Break:
-      c.side_exit(decision.reason, "call of " + callable_name(function) + why_marked(function, args));
+      return asked_break(c, decision.reason, function, args);
     case Treatment::Native:
     case Treatment::Members:
       return run_native_function(function, args, decision.treatment == Treatment::Members);
