@@ -36,7 +36,7 @@ namespace magneto::guards {
   X(BoundFunction, true, "base: a bound method; its __func__")                                                  \
   X(Grad, true, "base: a tensor; its .grad")                                                                    \
   X(Size, true, "base: a tensor; its size in dimension `index`")                                                \
-  X(Draw, true, "base: a random.Random; what its `index`-th call of random() from here will give")              \
+  X(Draw, true, "base: a random.Random; what the draw of number `index` (draw.h) will give")                    \
   X(DequeItem, true, "base: a deque; item `index`, or its maxlen if that is -1")                                \
   X(ContextValue, true, "base: a contextvars.ContextVar; what the thread's context has for it, defaults aside") \
   X(ThreadDict, true, "base: a threading.local; the dict that it has for this thread")                          \

@@ -383,8 +383,9 @@ Ref Calls::inline_function(PyObject* function, const CallArgs& args) {
       has_said_compiling = true;
       return Ref::borrow(Py_True);
     case Treatment::False:
+      return Ref::borrow(Py_False);
     case Treatment::None:
-      return Ref::borrow(decision.treatment == Treatment::False ? Py_False : Py_None);
+      return Ref::borrow(Py_None);
     case Treatment::Log:
       if (log_is_written(function, args)) c.side_exit(BreakReason::InputOutput, "call of " + callable_name(function));
       break;
@@ -422,13 +423,18 @@ Ref Calls::inline_function(PyObject* function, const CallArgs& args) {
   std::optional<NonResumable> whole;
   if (decision.treatment == Treatment::Whole) whole.emplace(c);
   const OfTorch of_torch(c.symbols, decision.treatment == Treatment::Sized);
+  return interpret_function(function, args);
+}
+
+Ref Calls::interpret_function(PyObject* function, const CallArgs& args) {
   const CodeInfo& info = decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function)));
   const Source* source = c.world.source_of(function);
   if (source) c.guards.function(source, function);
-  if (info.code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) {
+  const int flags = info.code->co_flags;
+  if (flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) {
     c.side_exit(BreakReason::Generator, "call of the coroutine function " + callable_name(function));
   }
-  if (info.code->co_flags & CO_GENERATOR) {  // runs no code of the user until it is iterated
+  if (flags & CO_GENERATOR) {  // runs no code of the user until it is iterated
     c.world.register_closure(function, source);
     Ref generator = checked(PyObject_Vectorcall(function, args.values.data(), args.positional(), args.kwnames));
     c.callbacks.generators.push_back(checked(PyWeakref_NewRef(generator.get(), nullptr)));

@@ -34,6 +34,8 @@ class Calls {
   Ref call(PyObject* callable, CallArgs args);
   Ref call(PyObject* callable, std::initializer_list<PyObject*> args);
   Ref inline_function(PyObject* function, const CallArgs& args);
+  /// What its code does, whatever the tables say of it.
+  Ref interpret_function(PyObject* function, const CallArgs& args);
   /// The function of that name of magneto, interpreted: of _polyfills, where it names no module.
   Ref call_polyfill(const char* name, const CallArgs& args);
   /// `past_metaclass`: as type.__call__ does it.

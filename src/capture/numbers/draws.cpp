@@ -32,6 +32,14 @@ constexpr int64_t kMostOutcomes = 8;
 /// Larger bounds are drawn for real.
 constexpr int64_t kLargestBound = int64_t{1} << 48;
 
+using Drawn = std::pair<Ref, Py_ssize_t>;
+
+/// What the segment has drawn from the generator; null: nothing.
+Drawn* drawn_from(std::vector<Drawn>& draws, PyObject* random) {
+  const auto found = std::ranges::find(draws, random, [](const Drawn& drawn) { return drawn.first.get(); });
+  return found == draws.end() ? nullptr : &*found;
+}
+
 std::vector<const Source*> draws_in(const Source* source) {
   if (!source) return {};
   if (source->kind == SourceKind::Draw) return {source};
@@ -68,8 +76,8 @@ bool Numbers::is_drawable(PyObject* random) {
 }
 
 Ref Numbers::draw(PyObject* random, Draw draw) {
-  const auto drawn = std::ranges::find(draws, random, [](const auto& entry) { return entry.first.get(); });
-  const Py_ssize_t before = drawn == draws.end() ? -1 : drawn->second;
+  Drawn* const drawn = drawn_from(draws, random);
+  const Py_ssize_t before = drawn ? drawn->second : -1;
   const bool many = guards::draws_until(before).size() == kMostDraws;
   const Source* generator = c.world.source_of(random);
   if (!generator || many || !guards::is_random(random) || c.feedback.needs_all) return {};
@@ -77,10 +85,10 @@ Ref Numbers::draw(PyObject* random, Draw draw) {
   const Source* source = c.sources.draw(generator, last);
   if (c.feedback.needed.count(place_of(source))) return {};
   const Ref now = checked(guards::peek_random(random, last).release());
-  if (drawn == draws.end()) {
-    draws.emplace_back(Ref::borrow(random), last);
-  } else {
+  if (drawn) {
     drawn->second = last;
+  } else {
+    draws.emplace_back(Ref::borrow(random), last);
   }
   c.guards.type(source, Py_TYPE(now.get()));
   if (draw == 0 || c.options.dynamic < Dynamic::Automatic) return unknown_number(now.get(), source, /*changes=*/true);
@@ -123,8 +131,8 @@ void Numbers::draws_decide(const shapes::Relation& question) {
 
 bool Numbers::may_decide(PyObject* random, std::span<PyObject* const> ranges) {
   if (!is_drawable(random) || c.options.exits_on_change) return false;
-  const auto drawn = std::ranges::find(draws, random, [](const auto& entry) { return entry.first.get(); });
-  const size_t before = drawn == draws.end() ? 0 : guards::draws_until(drawn->second).size();
+  const Drawn* const drawn = drawn_from(draws, random);
+  const size_t before = drawn ? guards::draws_until(drawn->second).size() : 0;
   int64_t outcomes = outcomes_;
   for (PyObject* range : ranges) {
     const std::optional<int64_t> count = bound_of(range, kMostOutcomes);

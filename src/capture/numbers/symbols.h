@@ -48,7 +48,7 @@ class Symbols {
   /// It holds, or each run checks it. False: it is not true.
   bool check_questions(const std::vector<shapes::Relation>& relations);
   bool check_condition(PyObject* condition);
-  /// Something was raised: perhaps as a size that only the data says has a rest in the example, which it need not have
+  /// Something was raised: perhaps as a data-dependent size has a rest in the example, which it need not have
   /// (`x[mask].reshape(4, -1)`). Then the segment is captured again, with another example: throws Retry.
   void retry_without_rest();
   [[noreturn]] void exit_at_question(const shapes::Relation& relation);

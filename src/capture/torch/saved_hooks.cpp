@@ -136,7 +136,7 @@ PyObject* Gradients::call_saved_hook(PyObject* function, PyObject* saved) {
     }
   };
   // At the segment's end no frame is there for a call that is none of Python's.
-  if (!PyFunction_Check(function) && !c.frame) return give_up("one is no plain function");
+  if (!PyFunction_Check(function) && !c.frame) return give_up("one is not a plain function");
   PyObject* result = PyFunction_Check(function) ? PyObject_CallOneArg(function, saved)
                                                 : c.callbacks.call_from_c(function, &saved, 1, nullptr);
   // The torch level has the operator that saves; autograd calls the hook.

@@ -4,6 +4,8 @@
 #include <Python.h>
 
 #include <algorithm>
+#include <span>
+#include <unordered_set>
 
 #include "capture/calls/special_methods.h"
 #include "capture/capture.h"
@@ -179,18 +181,15 @@ bool has_lost_items(const Capture& c, PyObject* original, PyObject* stand_in) {
     return checked(PyDict_Check(container) ? PyDict_Values(container) : PySequence_List(container));
   };
   const Ref before = items(original), now = items(stand_in);
-  const auto is_there = [&](PyObject* item) {
-    const auto shadow = c.containers.shadows.find(item);
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(now.get()); ++i) {
-      PyObject* other = PyList_GET_ITEM(now.get(), i);
-      if (other == item || (shadow != c.containers.shadows.end() && shadow->second.object.get() == other)) return true;
-    }
-    return is_scalar(item);
+  const auto all = [](const Ref& list) {
+    return std::span<PyObject*>(PySequence_Fast_ITEMS(list.get()), static_cast<size_t>(PyList_GET_SIZE(list.get())));
   };
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(before.get()); ++i) {
-    if (!is_there(PyList_GET_ITEM(before.get(), i))) return true;
-  }
-  return false;
+  const std::unordered_set<PyObject*> there(all(now).begin(), all(now).end());
+  return std::ranges::any_of(all(before), [&](PyObject* item) {
+    const auto shadow = c.containers.shadows.find(item);
+    const bool stands = shadow != c.containers.shadows.end() && there.contains(shadow->second.object.get());
+    return !is_scalar(item) && !stands && !there.contains(item);
+  });
 }
 
 }  // namespace
