@@ -20,6 +20,7 @@
 #include "autograd/kept_gradients.h"
 #include "autograd/leftover_tasks.h"
 #include "autograd/nodes.h"
+#include "autograd/read_numbers.h"
 #include "autograd/regions.h"
 #include "autograd/stopped_nodes.h"
 #include "fake/class_dispatch.h"
@@ -363,12 +364,12 @@ void for_each_input(const Joint& joint, const std::function<void(graph::ValueId)
 std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& graph, Results results,
                                           const std::vector<graph::ValueId>& leaves,
                                           const torch::autograd::edge_list& leaf_edges, bool whole,
-                                          const WhyNot& why_not, std::string* refusal, graph::ValueId* hooked) {
+                                          const WhyNot& why_not, NoJoint* refusal) {
   JointTrace trace(session, graph, std::move(results));
   const auto refuse = [&](std::string why) {
     if (const auto refused = session.take_refusal()) why = refused->op + ": " + refused->message;
     session.rollback(trace.forward_);
-    *refusal = std::move(why);
+    refusal->why = std::move(why);
     return std::nullopt;
   };
   try {
@@ -442,9 +443,10 @@ std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& 
       for (const auto& part : parts) trace.groups_.push_back(trace.trace_group(part, set, ends));
     }
     if (graph.symbols_of(graph::ValueKind::Result).size() != data_sizes) {
+      refusal->numbers = read_numbers(graph, trace.forward_.aten_nodes);
       return refuse("its backward has sizes or numbers that depend on data");
     }
-    if (*hooked = trace.hidden_hook(); *hooked != graph::kNoValue) {
+    if (refusal->hooked = trace.hidden_hook(); refusal->hooked != graph::kNoValue) {
       return refuse("a hook on a gradient is given only a part of it");
     }
     if (trace.adds_sparse()) return refuse("sparse gradients of one weight from several results");

@@ -96,6 +96,15 @@ struct Joint {
 /// Calls `visit` for each value of the forward's that a backward reads or leads to.
 void for_each_input(const Joint& joint, const std::function<void(graph::ValueId)>& visit);
 
+/// Why there is no joint graph.
+struct NoJoint {
+  std::string why;
+  /// It is a hook on this value, which the run would register.
+  graph::ValueId hooked = graph::kNoValue;
+  /// The backward reads numbers of the forward's tensors, which this computes; it may be had once the forward does.
+  std::optional<graph::Graph> numbers;
+};
+
 /// Why the backward of a node written in Python, of this context, can't be run on stand-ins; empty: it can.
 using WhyNot = std::function<std::string(PyObject* context)>;
 
@@ -104,12 +113,11 @@ using WhyNot = std::function<std::string(PyObject* context)>;
 class JointTrace {
  public:
   /// Runs the engine. `leaves`: inputs, whose gradients end at `leaf_edges`. `whole`: as one backward. Nothing: it
-  /// could not be recorded, with the graph as it was and why in `*refusal`; where that is a hook which the run would
-  /// register, its result in `*hooked`. Needs the GIL.
+  /// could not be recorded, with the graph as it was and why in `*refusal`. Needs the GIL.
   static std::optional<JointTrace> run(fake::Session& session, graph::Graph& graph, Results results,
                                        const std::vector<graph::ValueId>& leaves,
                                        const std::vector<torch::autograd::Edge>& leaf_edges, bool whole,
-                                       const WhyNot& why_not, std::string* refusal, graph::ValueId* hooked);
+                                       const WhyNot& why_not, NoJoint* refusal);
 
   /// Takes the backwards out of the graph again, which then is the forward alone: one for each set of roots that eager,
   /// too, must differentiate at once. Call it when all sizes are final.

@@ -193,7 +193,8 @@ class SameValues {
     if (depth == 0 || left.kind != graph::ValueKind::Result || right.kind != graph::ValueKind::Result) return false;
     const graph::AtenNode &made = graph_.aten_nodes[left.producer], &again = graph_.aten_nodes[right.producer];
     const ops::Operator& op = ops::operator_of(made.op);
-    if (made.op != again.op || op.random || op.effect || op.writes || made.results.size() != 1) return false;
+    const bool plain = made.op.operator_name().name.starts_with("aten::");  // others, who knows
+    if (made.op != again.op || !plain || op.random || op.effect || op.writes || made.results.size() != 1) return false;
     for (size_t i = 0; i < made.args.size(); ++i) {
       const auto *value = std::get_if<graph::ValueId>(&made.args[i]),
                  *other = std::get_if<graph::ValueId>(&again.args[i]);
@@ -232,6 +233,25 @@ std::optional<shapes::Expr> counted_before(Session& session, bool indexes, std::
     const graph::Value& value = graph.values[binding.value];
     return value.kind == graph::ValueKind::Result && binding.dim >= 0 &&
            values.same(counted_by(graph, graph.aten_nodes[value.producer]), counted);
+  });
+  if (known == graph.symbols.end()) return std::nullopt;
+  return shapes::Expr::symbol(known->symbol);
+}
+
+/// The number that has been read of such a tensor already, which nothing has written since: what a backward asks of the
+/// lengths by which its forward has cut a tensor.
+std::optional<shapes::Expr> read_before(const graph::Graph& graph, graph::ValueId tensor) {
+  const auto reads = [&](const graph::SymbolBinding& binding) {
+    return binding.dim < 0 && graph.values[binding.value].kind == graph::ValueKind::Result;
+  };
+  if (tensor == graph::kNoValue || std::ranges::none_of(graph.symbols, reads)) return std::nullopt;
+  const SameValues values(graph);
+  const auto known = std::ranges::find_if(graph.symbols, [&](const graph::SymbolBinding& binding) {
+    if (!reads(binding)) return false;
+    const graph::AtenNode& node = graph.aten_nodes[graph.values[binding.value].producer];
+    const auto* of =
+        node.op.operator_name().name == "magneto::item" ? std::get_if<graph::ValueId>(&node.args[0]) : nullptr;
+    return of && values.same(*of, tensor);
   });
   if (known == graph.symbols.end()) return std::nullopt;
   return shapes::Expr::symbol(known->symbol);
@@ -363,6 +383,9 @@ std::optional<c10::IValue> infer_item(Session& session, std::span<const c10::IVa
   }
   static const c10::OperatorHandle item = c10::Dispatcher::singleton().findSchemaOrThrow("magneto::item", "");
   Session::Impl& impl = session.impl();
+  if (const auto before = read_before(impl.graph, impl.value_of(*as_fake(tensor)))) {
+    return c10::IValue(to_symint(impl.state, *before));
+  }
   const int32_t symbol = impl.make_unbacked({}, item).id();
   c10::IValue read = wrapped_number(session);
   {

@@ -24,6 +24,7 @@
 #include "runtime/freed_results.h"
 #include "runtime/gradient_chain.h"
 #include "runtime/jagged_results.h"
+#include "runtime/no_further_gradients.h"
 #include "runtime/partial_gradients.h"
 #include "runtime/plan/saved_state.h"
 #include "runtime/plan/torch_errors.h"
@@ -191,8 +192,13 @@ class GradientNode final : public autograd::CompiledNode {
     const std::vector<bool> defined = defined_of(tangents);
     if (hooks_) refuse_hooks(*hooks_, backward_.ties, defined);
     const bool none = program_->results.with_none && std::ranges::count(defined, false) > 0;
-    if (at::GradMode::is_enabled() || none) return handed_on(replayed(std::move(tangents), at::GradMode::is_enabled()));
+    const bool differentiable = at::GradMode::is_enabled();
+    if ((differentiable && program_->torch_level) || none)
+      return handed_on(replayed(std::move(tangents), differentiable));
+    const at::AutoGradMode no_grad(false);
     const std::lock_guard<std::mutex> lock(mutex_);
+    variable_list ends;
+    if (differentiable) ends = inputs_, ends.insert(ends.end(), tangents.begin(), tangents.end());
     variable_list given = unpack();
     const size_t checked = saved_.size();
     // What is saved dies while the backward runs, unless there is to be another one.
@@ -201,8 +207,10 @@ class GradientNode final : public autograd::CompiledNode {
     std::ranges::move(tangents, std::back_inserter(given));
     const std::vector<bool> asked = asked_for(defined);
     const PartedComputation* in_parts = backward_.parts.computation();
-    if (!in_parts || std::ranges::count(asked, false) > 0) {
-      return handed_on(backward_.compute(std::move(given), asked, program_->prune));
+    if (!in_parts || differentiable || std::ranges::count(asked, false) > 0) {
+      variable_list gradients = backward_.compute(std::move(given), asked, program_->prune);
+      if (differentiable) refuse_further_gradients(gradients, ends);
+      return handed_on(std::move(gradients));
     }
     std::vector<const at::Tensor*> pointers;
     for (const at::Tensor& tensor : given) pointers.push_back(&tensor);
@@ -302,9 +310,6 @@ class GradientNode final : public autograd::CompiledNode {
   /// again under autograd, from the same inputs.
   variable_list replayed(variable_list&& tangents, bool differentiable) {
     const at::AutoGradMode with_grad(true);
-    TORCH_CHECK(program_->torch_level,
-                "Magneto has no gradients of gradients (create_graph=True) through tensors whose class has a "
-                "__torch_dispatch__: @magneto.disable keeps the function out");
     TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
     for (size_t i = 0; i < inputs_.size(); ++i) {
       TORCH_CHECK(

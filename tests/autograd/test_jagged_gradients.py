@@ -91,6 +91,36 @@ def computed_and_given_back(v: torch.Tensor, o: torch.Tensor) -> Any:
     return y, LAYER(y), y._values.requires_grad
 
 
+@TABLE
+def gradient_of_a_factor(v: torch.Tensor, o: torch.Tensor) -> Any:
+    return (jagged_of(v, o) @ LAYER.weight).values()
+
+
+@TABLE
+def items(v: torch.Tensor, o: torch.Tensor) -> Any:
+    return torch.stack([item.square().sum() for item in jagged_of(v, o).unbind()])
+
+
+@TABLE
+def items_of_two(v: torch.Tensor, o: torch.Tensor) -> torch.Tensor:
+    x = LAYER(jagged_of(v, o))
+    return torch.stack([a.amax(0) * b.mean(0) for a, b in zip(x.unbind(), x.sin().unbind(), strict=True)])
+
+
+@TABLE
+def gradient_taken_inside(v: torch.Tensor, o: torch.Tensor) -> Any:
+    x = jagged_of(v, o).sin()
+    (inside,) = torch.autograd.grad(LAYER(x).values().square().sum(), v, retain_graph=True)
+    return inside, x.values()
+
+
+@TABLE
+def gradient_inside_goes_on(v: torch.Tensor, o: torch.Tensor) -> Any:
+    x = LAYER(jagged_of(v, o)).to_padded_tensor(0.0)
+    (inside,) = torch.autograd.grad(x.sin().sum(), v)
+    return inside * LAYER.bias.sum()
+
+
 def numbers(call: int, rows: int) -> torch.Tensor:
     return torch.randn(rows, 8, generator=torch.Generator().manual_seed(call))
 
@@ -218,16 +248,6 @@ def leaf_made_inside(v: torch.Tensor, o: torch.Tensor) -> Any:
     return jagged_of(v, o).sin().detach().requires_grad_()
 
 
-@LEFT
-def gradient_of_a_factor(v: torch.Tensor, o: torch.Tensor) -> Any:
-    return (jagged_of(v, o) @ LAYER.weight).values()
-
-
-@LEFT
-def items(v: torch.Tensor, o: torch.Tensor) -> Any:
-    return torch.stack([item.square().sum() for item in jagged_of(v, o).unbind()])
-
-
 @pytest.mark.parametrize("name", LEFT)
 def test_what_ends_the_segment_is_as_in_eager(name: str) -> None:
     compiled = magneto.compile(LEFT[name])
@@ -236,10 +256,63 @@ def test_what_ends_the_segment_is_as_in_eager(name: str) -> None:
     assert magneto.stats()["break_reasons"]
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_training_step_is_one_graph(backend: str) -> None:
+    def train_with(wrap: Callable[..., Any]) -> Any:
+        torch.manual_seed(3)
+        layer, head = torch.nn.Linear(8, 8), torch.nn.Linear(8, 3)
+        optimizer = torch.optim.SGD([*layer.parameters(), *head.parameters()], lr=0.1, momentum=0.9)
+
+        def step(x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            items = [F.cross_entropy(head(item).mean(0), label) for item, label in zip(layer(x).unbind(), labels)]
+            loss = torch.stack(items).sum() + layer(x).relu().to_padded_tensor(0.0).mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        run, labels = wrap(step), torch.tensor([0, 2, 1])
+        losses = [run(jagged_given(call).detach(), labels) for call in range(len(LENGTHS))]
+        return losses, [p.detach() for p in (*layer.parameters(), *head.parameters())]
+
+    compiled = train_with(lambda step: magneto.compile(step, backend=backend, fullgraph=True))
+    assert_same(compiled, train_with(lambda step: step))
+    assert not magneto.stats()["fallbacks"]
+
+
+def test_a_jagged_gradient_of_what_is_from_outside_is_a_side_exit() -> None:
+    def program(total: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(total, x)[0]
+
+    compiled = magneto.compile(program)
+    for call in range(2):
+        for function in (compiled, program):
+            x = jagged_given(call)
+            assert_same(function(x.sin().values().sum(), x).values(), x.detach().cos().values())
+    assert magneto.stats()["break_reasons"] and not magneto.stats()["fallbacks"]
+
+
+def test_numbers_are_read_once_and_again_where_they_were_written() -> None:
+    def program(sizes: torch.Tensor, x: torch.Tensor) -> Any:
+        first, again = sizes.diff().tolist(), sizes.diff().tolist()
+        copied = sizes * 1
+        before = copied[1].item()
+        copied += 1
+        return x[: first[0]], x[: again[0]], before, copied[1].item(), copied
+
+    compiled = magneto.compile(program)
+    for sizes in ([0, 2, 5], [0, 4, 5], [1, 2, 6]):
+        given = torch.tensor(sizes), torch.arange(8.0)
+        assert_same(compiled(*given), program(*given))
+
+
 def test_gradients_of_gradients_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     # create_graph=True gives the tensor that PyTorch keeps here a history, in eager, too.
     monkeypatch.setattr(nested_tensor, "_dummy_instance", None)
     compiled = magneto.compile(lambda x: x.sin(), fullgraph=True)
     x = jagged_given(0)
-    with pytest.raises(RuntimeError, match="no gradients of gradients"):
-        torch.autograd.grad(compiled(x).values().sum(), x, create_graph=True)
+    (first,) = torch.autograd.grad(compiled(x).values().sum(), x, create_graph=True)
+    assert first.requires_grad
+    assert_same(first.detach().values(), x.detach().cos().values())
+    with pytest.raises(NotImplementedError, match="no gradients of gradients"):
+        first.values().sum().backward()

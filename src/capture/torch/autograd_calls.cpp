@@ -6,6 +6,7 @@
 
 #include "autograd/nodes.h"
 #include "capture/capture.h"
+#include "capture/torch/class_tensors.h"
 #include "capture/torch/gradients.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/torch/torch_calls.h"
@@ -85,7 +86,6 @@ void Gradients::refuse_way(PyObject* function, variable_list roots, variable_lis
     return hook.function || !ends.empty() || tensor._version() != hook.tensors.front().second || tensor.is_view();
   };
   if (std::ranges::any_of(hooks_at_end, is_called)) leave(" may call hooks that were registered before");
-  if (!classes_.empty()) leave(" is called behind tensors whose class has a __torch_dispatch__");
   const auto is_input = [&](const at::Tensor& tensor) {
     const graph::ValueId id = c.session->value_of(tensor);
     return id == graph::kNoValue || c.graph.values[id].kind == graph::ValueKind::Input;
@@ -104,8 +104,11 @@ void Gradients::refuse_way(PyObject* function, variable_list roots, variable_lis
 Ref Gradients::call_gradient(PyObject* function, const CallArgs& args) {
   static constinit Imported grad("torch.autograd", "grad");
   if (function != grad.get()) return call_backward(function, args);
-  if (is_transforming() || std::ranges::any_of(args.values, holds_transformed))
+  const bool of_classes = std::ranges::any_of(args.values, holds_class_tensor);
+  if (is_transforming() ||
+      (of_classes ? c.torch.is_overridden(args.values) : std::ranges::any_of(args.values, holds_transformed))) {
     return c.torch.call_torch(function, args);
+  }
   EngineCall engine{.allows_unused = false};
   bool plain = !c.torch.is_overridden(args.values);
   std::vector<Ref> readable;

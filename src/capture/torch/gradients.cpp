@@ -172,10 +172,11 @@ std::optional<autograd::JointTrace> Gradients::run_backward(std::string* no_join
     if (!results->outputs[i].views.empty()) break_at_hook(c.graph.outputs[i], "it is on a view that the segment gives");
   }
   std::optional<autograd::JointTrace> joint;
-  graph::ValueId hidden = graph::kNoValue;
+  autograd::NoJoint refusal;
   const auto run = [&] {
     joint = autograd::JointTrace::run(*c.session, c.graph, *std::move(results), leaves, leaf_edges,
-                                      c.options.partition.whole, why_not, no_joint, &hidden);
+                                      c.options.partition.whole, why_not, &refusal);
+    *no_joint = refusal.why;
   };
   const auto is_about_hooks = [&] { return !joint && no_joint->starts_with("a hook on a gradient"); };
   if (rehearsed_.empty() && classes_.empty() && hooks.empty() &&
@@ -183,14 +184,16 @@ std::optional<autograd::JointTrace> Gradients::run_backward(std::string* no_join
     const bool before = c.session->set_in_general(true);
     run();
     c.session->set_in_general(before);
-    if (hidden != graph::kNoValue && hand_on_beside_hooks()) return run_backward(no_joint);
-    break_at_hook(hidden, *no_joint);
+    if (refusal.numbers && read_for_backward(*refusal.numbers)) return run_backward(no_joint);
+    if (refusal.hooked != graph::kNoValue && hand_on_beside_hooks()) return run_backward(no_joint);
+    break_at_hook(refusal.hooked, *no_joint);
     return joint;
   }
   const size_t known = c.tensors.inputs.size();
   std::string why = interpret_backwards(run);
-  if (hidden != graph::kNoValue && hand_on_beside_hooks()) return run_backward(no_joint);
-  break_at_hook(hidden, *no_joint);
+  if (why.empty() && refusal.numbers && read_for_backward(*refusal.numbers)) return run_backward(no_joint);
+  if (refusal.hooked != graph::kNoValue && hand_on_beside_hooks()) return run_backward(no_joint);
+  break_at_hook(refusal.hooked, *no_joint);
   if (c.tensors.inputs.size() != known) why = "it reads other tensors at the segment's end";
   if (!why.empty() && !classes_.empty()) retry_without_classes(why);
   if (!why.empty() && !saved_hooks_.empty()) break_at_saved_hooks(why);

@@ -113,6 +113,8 @@ class Gradients {
   std::optional<autograd::JointTrace> run_backward(std::string* no_joint);
   std::optional<autograd::JointTrace> trace_joint(std::string* no_joint);
   std::string why_no_joint();
+  /// The segment reads these numbers, which its backward asks for. False: it has done so, or they can't be read.
+  bool read_for_backward(const graph::Graph& numbers);
   /// What torch.autograd sees to in front of the engine.
   bool fits(const EngineCall& call) const;
   /// The engine calls code of the program on its way. A side exit where that is not to be interpreted.
@@ -147,6 +149,7 @@ class Gradients {
   std::vector<SavedHooks> saved_hooks_;
   std::vector<Ref> packed_;
   std::set<PyObject*> classes_;  // stand-ins that were passed
+  bool has_read_numbers_ = false;
   /// torch.autograd.grad has failed on stand-ins, which may lack what it has freed.
   bool frees_unseen_ = false;
   std::set<PyObject*> rehearsed_;            // contexts of custom functions; autograd's graph has them

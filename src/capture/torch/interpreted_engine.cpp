@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "autograd/leftover_tasks.h"
 #include "autograd/nodes.h"
@@ -12,6 +13,7 @@
 #include "capture/calls/native_mode.h"
 #include "capture/capture.h"
 #include "capture/exits/exit_builder.h"
+#include "capture/torch/class_tensors.h"
 #include "capture/torch/gradients.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/world/overlays.h"
@@ -33,7 +35,8 @@ bool Gradients::calls_code(PyObject* function, const variable_list& roots, const
     c.side_exit(BreakReason::AutogradCall, callable_name(function) + " calls the backward of a custom function (" +
                                                (custom ? callable_name(custom) : "") + "): " + why);
   }
-  return !contexts.empty() || !saved_hooks_.empty() || autograd::passes(roots, ends, autograd::calls_hooks);
+  return !contexts.empty() || !saved_hooks_.empty() || !classes_.empty() ||
+         autograd::passes(roots, ends, autograd::calls_hooks);
 }
 
 bool Gradients::fits(const EngineCall& call) const {
@@ -69,6 +72,8 @@ PyObject* Gradients::interpret_engine(const EngineCall& call) {
   const bool ran = c.session->set_engine_runs(true);
   bool raised = false;
   {
+    std::optional<AboveClasses> above;
+    if (!classes_.empty()) above.emplace(c);
     const CalledBack called_back(c.mode);
     c.mode.engine_runs = true;
     try {
