@@ -208,6 +208,37 @@ Expr Knowledge::without_exact_divisions(Expr expr) {
   return expr;
 }
 
+/// y*(x%n) + y*n*(x//n) is y*x, and y*(x%n) + y*n*((x//n)%m) is y*(x%(n*m)): positions that were taken apart.
+Expr Knowledge::with_joined_digits(Expr sum) {
+  if (sum.kind() != ExprKind::Sum) return sum;
+  const auto count = [](Expr expr) {
+    return expr.kind() == ExprKind::Sum ? expr.operands().size() : size_t{!expr.is_constant()};
+  };
+  for (size_t i = 0; i < sum.operands().size(); ++i) {
+    const Expr term = sum.operands()[i];
+    const auto factors = term.kind() == ExprKind::Product ? term.operands() : std::vector<Expr>{term};
+    for (const Expr low : factors) {
+      if (low.kind() != ExprKind::Mod) continue;
+      const Expr x = low.operands()[0], n = low.operands()[1];
+      const auto scale = term == low ? Expr(1) : exact_quotient(term, low);
+      if (!scale || range(n).low < 1) continue;
+      const Expr y = *scale * sum.coefficients()[i], high = floor_div(x, n);
+      const Expr others = sum - y * low;
+      if (others.is_constant()) continue;
+      const auto is_in = [&](Expr part) { return count(others - part) + count(part) == count(others); };
+      if (is_in(y * n * high)) return others - y * n * high + y * x;
+      for (const Expr other : others.kind() == ExprKind::Sum ? others.operands() : std::vector<Expr>{others}) {
+        for (const Expr digit : other.kind() == ExprKind::Product ? other.operands() : std::vector<Expr>{other}) {
+          if (digit.kind() != ExprKind::Mod || digit.operands()[0] != high || !is_in(y * n * digit)) continue;
+          if (range(digit.operands()[1]).low < 1) continue;
+          return others - y * n * digit + y * mod(x, n * digit.operands()[1]);
+        }
+      }
+    }
+  }
+  return sum;
+}
+
 // -- simplification --------------------------------------------------------------------------------------------------
 
 Expr Knowledge::simplified(Expr expr) {
@@ -228,7 +259,8 @@ Expr Knowledge::simplify(Expr expr) {
   if (expr.is_polynomial() && !any_leaf(expr, [&](Expr leaf) { return leaf_value(leaf).has_value(); })) return expr;
   const Expr inner = rebuild(expr, [&](Expr part) { return simplified(part); });
   if (inner.kind() == ExprKind::Sum || inner.kind() == ExprKind::Product) {
-    const Expr less = without_exact_divisions(inner);
+    Expr less = without_exact_divisions(inner);
+    if (less == inner) less = with_joined_digits(inner);
     return less == inner ? inner : simplified(less);
   }
   return inner.operands().size() == 2 ? simplify_division(inner) : inner;

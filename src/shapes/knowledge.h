@@ -35,6 +35,7 @@ class Knowledge {
   Range find_range(Expr expr);
   Expr simplify(Expr expr);
   Expr without_exact_divisions(Expr sum);
+  Expr with_joined_digits(Expr sum);
   Expr simplify_division(Expr expr);
   std::optional<Expr> divided_by_symbols(Expr division);
 

@@ -103,7 +103,12 @@ def test_expressions_have_a_normal_form(text, normal):
         ("min(i1, 100)", "i1"),
         ("max(i1, 7)", "7"),
         ("i0%4 + i1//8", "i0%4"),
+        ("i0%8 + 8*(i0//8)", "i0"),
+        ("5*(i0%8) + 40*((i0//8)%3)", "5*(i0%24)"),
+        ("i1 + 3136*(i0//3136) + i0%56 + 56*((i0//56)%56)", "i0 + i1"),
+        ("s1*(i0%s0) + s0*s1*(i0//s0) + 1", "s1*i0 + 1"),
+        ("i0%8 + 16*(i0//8)", "16*(i0//8) + i0%8"),
     ],
 )
 def test_ranges_decide_divisions(text, simple):
-    assert _testing.expr_simplify(text, {"i0": (0, 99), "i1": (0, 7)}) == simple
+    assert _testing.expr_simplify(text, {"i0": (0, 99), "i1": (0, 7), "s0": (1, 9)}) == simple

@@ -232,14 +232,11 @@ void Emitter::emit_lane_loop(const Loop& loop, const codegen::Lanes& lanes, Valu
   lanes_ = outside;
 }
 
-/// Lanes along the last parallel loop: each run of rows that differ only in it is one lane loop.
-void Emitter::emit_rows_across(Value* begin, Value* end) {
+/// Runs of rows that differ only in the last parallel loop's variable: what the others give is computed once for each.
+void Emitter::emit_runs(Value* begin, Value* end, const std::function<void(Value*, Value*)>& run) {
   const std::vector<Loop>& loops = kernel_.parallel;
-  const Loop& inner = loops.back();
-  if (loops.size() == 1) {
-    emit_lane_loop(inner, schedule_.rows, begin, end, [&] { emit_blocks(); });
-    return;
-  }
+  if (loops.empty()) return emit_loop(begin, end, 1, [&](Value* flat) { run(flat, nullptr); });
+  if (loops.size() == 1) return run(begin, end);
   Value* slot = stack_slot(b.getInt64Ty());
   b.CreateStore(begin, slot);
   BasicBlock* head = new_block("rows");
@@ -251,21 +248,34 @@ void Emitter::emit_rows_across(Value* begin, Value* end) {
   b.CreateCondBr(b.CreateICmpSLT(flat, end), inside, after);
   b.SetInsertPoint(inside);
   decompose(flat, loops);
-  Value* extent = uniform(inner.extent);
-  Value* start = variables_[inner.variable];
-  Value* run = b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b.CreateSub(extent, start), b.CreateSub(end, flat));
-  emit_lane_loop(inner, schedule_.rows, start, b.CreateAdd(start, run), [&] { emit_blocks(); });
-  b.CreateStore(b.CreateAdd(flat, run), slot);
+  Value* extent = uniform(loops.back().extent);
+  Value* start = variables_[loops.back().variable];
+  Value* length = b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b.CreateSub(extent, start), b.CreateSub(end, flat));
+  run(start, b.CreateAdd(start, length));
+  b.CreateStore(b.CreateAdd(flat, length), slot);
   b.CreateBr(head);
   b.SetInsertPoint(after);
 }
 
+/// Lanes along the last parallel loop.
+void Emitter::emit_rows_across(Value* begin, Value* end) {
+  emit_runs(begin, end, [&](Value* start, Value* stop) {
+    emit_lane_loop(kernel_.parallel.back(), schedule_.rows, start, stop, [&] { emit_blocks(); });
+  });
+}
+
 void Emitter::emit_rows_within(Value* begin, Value* end) {
   lanes_ = {};
-  emit_loop(begin, end, 1, [&](Value* flat) {
-    decompose(flat, kernel_.parallel);
+  const auto row = [&] {
     known_.clear();
     emit_blocks();
+  };
+  emit_runs(begin, end, [&](Value* start, Value* stop) {
+    if (kernel_.parallel.empty()) return row();
+    emit_loop(start, stop, 1, [&](Value* i) {
+      variables_[kernel_.parallel.back().variable] = i;
+      row();
+    });
   });
 }
 

@@ -68,6 +68,7 @@ class Emitter {
   void emit_prologue();
   void find_streams();
   void emit_range();
+  void emit_runs(Value* begin, Value* end, const std::function<void(Value*, Value*)>& run);
   void emit_rows_across(Value* begin, Value* end);
   void emit_rows_within(Value* begin, Value* end);
   // emit_tile.cpp

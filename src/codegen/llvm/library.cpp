@@ -21,6 +21,7 @@
 
 #include <mutex>
 
+#include "codegen/llvm/addresses.h"
 #include "codegen/llvm/emitter.h"
 #include "codegen/llvm/variant.h"
 #include "codegen/target.h"
@@ -81,6 +82,7 @@ void initialize_llvm() {
     LLVMInitializeX86Target();
     LLVMInitializeX86TargetMC();
     LLVMInitializeX86AsmPrinter();
+    leave_addresses_alone();
   });
 }
 
@@ -126,16 +128,21 @@ class MachinePool {
   std::vector<std::unique_ptr<llvm::TargetMachine>> free_[std::size(kTargets)];
 };
 
+void run_passes(llvm::Module& module, llvm::TargetMachine& machine, std::initializer_list<llvm::Pass*> wanted) {
+  llvm::legacy::PassManager passes;
+  passes.add(llvm::createTargetTransformInfoWrapperPass(machine.getTargetIRAnalysis()));
+  for (llvm::Pass* pass : wanted) passes.add(pass);
+  passes.run(module);
+}
+
 /// Small on purpose: the emitter's code is in the shape that it should have; what is left are stack slots, repeated
 /// address arithmetic, and invariants of loops.
 void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
-  llvm::legacy::PassManager passes;
-  passes.add(llvm::createTargetTransformInfoWrapperPass(machine.getTargetIRAnalysis()));
-  passes.add(llvm::createPromoteMemoryToRegisterPass());
-  passes.add(llvm::createEarlyCSEPass(false));
-  passes.add(llvm::createCFGSimplificationPass());
-  passes.add(llvm::createLICMPass());
-  passes.run(module);
+  run_passes(module, machine,
+             {llvm::createPromoteMemoryToRegisterPass(), llvm::createEarlyCSEPass(false),
+              llvm::createCFGSimplificationPass()});
+  split_addresses(*module.getFunction(kEntryName));
+  run_passes(module, machine, {llvm::createEarlyCSEPass(false), llvm::createLICMPass()});
 }
 
 void compile(std::string_view text, int options, MagnetoCompiled& out) {
