@@ -1,4 +1,4 @@
-// The numbers that a random.Random will give, known before they are drawn.
+// The numbers that a random.Random will give, or a generator of NumPy, known before they are drawn.
 #pragma once
 
 #include <Python.h>
@@ -14,8 +14,17 @@ namespace magneto::guards {
 /// An instance of random.Random whose state is where this CPython has it.
 bool is_random(PyObject* object);
 
-/// What is drawn: 0: random(); n > 0: an int below n, as randrange does it; -k: getrandbits(k).
+/// A RandomState or Generator of NumPy.
+bool is_numpy_random(PyObject* object);
+
+/// What is drawn: 0: random(); n > 0: an int below n, as randrange does it; -k: getrandbits(k), for k up to 62; below
+/// that, calls of methods of NumPy's.
 using Draw = int64_t;
+
+/// `name(*args, **{kwnames: ...})`, of numbers; `values` as vectorcalls have them.
+Draw draw_of_call(PyObject* name, const std::vector<PyObject*>& values, PyObject* kwnames);
+/// An operator.methodcaller, which draws from what it is called with; null: it is no such call. Borrowed.
+PyObject* caller_of(Draw draw);
 
 /// A draw and all those in front of it: numbered for the process's life. `before`: -1, or such a number.
 Py_ssize_t draw_behind(Py_ssize_t before, Draw draw);
@@ -24,7 +33,8 @@ std::vector<Draw> draws_until(Py_ssize_t last);
 /// "random()[1]": what the last of them is.
 std::string draw_text(Py_ssize_t last);
 
-/// What the last of them would give from here. The state stays as it is. Null: Python's error is set.
+/// What the last of them would give from here. The state stays as it is. Null: it can't be told now; an error may be
+/// set.
 Ref peek_random(PyObject* random, Py_ssize_t last);
 
 }  // namespace magneto::guards

@@ -8,6 +8,7 @@
 
 #include "capture/calls/calls.h"
 #include "capture/calls/deferred.h"
+#include "capture/calls/handlers.h"
 #include "capture/capture.h"
 #include "capture/interpreter/object_protocol.h"
 #include "capture/marks.h"
@@ -84,7 +85,10 @@ Ref Calls::call_deferred(PyObject* callable, CallArgs& args) {
   return c.deferred.defers(callable, args) ? c.deferred.defer(callable, args) : Ref();
 }
 
-Ref Calls::call_numpy(PyObject* callable, CallArgs& args) { return c.numpy.call_function(callable, args); }
+Ref Calls::call_numpy(PyObject* callable, CallArgs& args) {
+  if (Ref drawn = draw_of_numpy(c, callable, args)) return drawn;
+  return c.numpy.call_function(callable, args);
+}
 
 Ref Calls::call_function(PyObject* callable, CallArgs& args) {
   return Py_IS_TYPE(callable, &PyFunction_Type) ? inline_function(callable, args) : Ref();

@@ -53,6 +53,9 @@ Ref draw_bits(Capture& capture, const CallArgs& args);
 /// Its _randbelow, and magneto._polyfills.may_draws_decide. Null: not to be drawn by each run.
 Ref draw_by_function(Capture& capture, PyObject* function, const CallArgs& args);
 
+/// A method of NumPy's random generators that gives a number. Null: another callable, or one that CPython calls.
+Ref draw_of_numpy(Capture& capture, PyObject* callable, const CallArgs& args);
+
 /// torch.tensor and its like, called with numbers only, or with what `call_torch` is to take care of. `self`: of
 /// new_tensor. (sized_calls.cpp)
 Ref tensor_of_numbers(Capture& capture, PyObject* function, PyObject* self, const CallArgs& args);

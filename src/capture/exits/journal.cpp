@@ -62,6 +62,10 @@ void Rebuilder::journal() {
     static constinit Imported number("_random", "Random.random"), bits("_random", "Random.getrandbits");
     static constinit Imported below("random", "Random._randbelow_with_getrandbits");
     for (const guards::Draw draw : guards::draws_until(last)) {
+      if (PyObject* caller = guards::caller_of(draw)) {
+        emit(PlanOp::Call, {constant(caller), build(random.get())});
+        continue;
+      }
       Imported& method = draw == 0 ? number : draw > 0 ? below : bits;
       std::vector<int32_t> call = {constant(method.get()), build(random.get())};
       if (draw != 0) call.push_back(constant(checked(PyLong_FromLongLong(std::abs(draw))).get()));

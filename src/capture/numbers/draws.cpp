@@ -1,9 +1,11 @@
-// Python's random numbers: what a random.Random gives is peeked at by the guards of each run, and drawn behind the run.
+// Python's random numbers, and NumPy's: what a generator gives is peeked at by the guards of each run, and drawn behind
+// the run.
 //
 // A number that is drawn may be handed on, computed with, and be a size. Where the program asks for more, its value is
 // guarded, as long as there are few outcomes: a capture for each of the four things that `random.choice` may give.
 #include <algorithm>
 #include <optional>
+#include <string_view>
 
 #include "capture/calls/calls.h"
 #include "capture/calls/handlers.h"
@@ -11,6 +13,7 @@
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/places.h"
 #include "capture/numbers/symbols.h"
+#include "capture/numbers/unknown_number.h"
 #include "capture/world/attributes.h"
 #include "capture/world/world.h"
 #include "guards/draw.h"
@@ -27,6 +30,7 @@ namespace {
 
 /// More draws than this in one segment: peeking at the last one costs as many.
 constexpr size_t kMostDraws = 32;
+constexpr size_t kMostNumpyDraws = 8;  // which cost more
 /// There is a capture for each outcome of draws that decide: as many as are kept by default.
 constexpr int64_t kMostOutcomes = 8;
 /// Larger bounds are drawn for real.
@@ -52,7 +56,7 @@ std::vector<const Source*> draws_in(const Source* source) {
 /// Nothing: of a float.
 std::optional<int64_t> outcomes_of(const Source* drawn) {
   const Draw draw = guards::draws_until(drawn->index).back();
-  if (draw == 0) return std::nullopt;
+  if (draw == 0 || guards::caller_of(draw)) return std::nullopt;
   return draw > 0 ? draw : int64_t{1} << -draw;
 }
 
@@ -78,20 +82,28 @@ bool Numbers::is_drawable(PyObject* random) {
 Ref Numbers::draw(PyObject* random, Draw draw) {
   Drawn* const drawn = drawn_from(draws, random);
   const Py_ssize_t before = drawn ? drawn->second : -1;
-  const bool many = guards::draws_until(before).size() == kMostDraws;
+  const bool of_numpy = guards::caller_of(draw) != nullptr;
+  const bool many = guards::draws_until(before).size() == (of_numpy ? kMostNumpyDraws : kMostDraws);
   const Source* generator = c.world.source_of(random);
-  if (!generator || many || !guards::is_random(random) || c.feedback.needs_all) return {};
+  const bool known = of_numpy ? guards::is_numpy_random(random) : guards::is_random(random);
+  if (!generator || many || !known || c.feedback.needs_all) return {};
   const Py_ssize_t last = guards::draw_behind(before, draw);
   const Source* source = c.sources.draw(generator, last);
   if (c.feedback.needed.count(place_of(source))) return {};
-  const Ref now = checked(guards::peek_random(random, last).release());
+  const Ref now = guards::peek_random(random, last);
+  if (!now && !of_numpy) throw PythonError{};
+  if (!now || !(PyFloat_CheckExact(now.get()) || PyLong_CheckExact(now.get()))) {  // the call itself raises
+    PyErr_Clear();
+    return {};
+  }
   if (drawn) {
     drawn->second = last;
   } else {
     draws.emplace_back(Ref::borrow(random), last);
   }
   c.guards.type(source, Py_TYPE(now.get()));
-  if (draw == 0 || c.options.dynamic < Dynamic::Automatic) return unknown_number(now.get(), source, /*changes=*/true);
+  if (PyFloat_CheckExact(now.get()) || c.options.dynamic < Dynamic::Automatic)
+    return unknown_number(now.get(), source, /*changes=*/true);
   return c.symbols.size_number(c.symbols.symbol_of_number(source, PyLong_AsLongLong(now.get())));
 }
 
@@ -167,6 +179,37 @@ Ref draw_by_function(Capture& capture, PyObject* function, const CallArgs& args)
   const Ref bound = capture.numbers.known(args.values[1]);
   const std::optional<int64_t> below = bound_of(bound.get(), kLargestBound);
   return below ? capture.numbers.draw(args.values[0], *below) : Ref();
+}
+
+namespace {
+
+/// Methods that give one number where no size is asked for, and do nothing else.
+constexpr std::string_view kNumberMethods[] = {
+    "beta",    "binomial", "chisquare",     "exponential", "gamma",           "geometric",  "gumbel",
+    "laplace", "logistic", "lognormal",     "normal",      "poisson",         "rand",       "randint",
+    "randn",   "random",   "random_sample", "rayleigh",    "standard_normal", "triangular", "uniform",
+};
+
+}  // namespace
+
+Ref draw_of_numpy(Capture& capture, PyObject* callable, const CallArgs& args) {
+  if (!std::string_view(Py_TYPE(callable)->tp_name).ends_with(".cython_function_or_method")) return {};
+  if (args.positional() == 0 || !guards::is_numpy_random(args.values[0])) return {};
+  const Ref name = checked(PyObject_GetAttrString(callable, "__name__"));
+  const Ref own = Ref::steal(PyObject_GetAttr(reinterpret_cast<PyObject*>(Py_TYPE(args.values[0])), name.get()));
+  if (own.get() != callable || std::ranges::count(kNumberMethods, PyUnicode_AsUTF8(name.get())) == 0) {
+    PyErr_Clear();
+    return {};
+  }
+  std::vector<Ref> known;
+  std::vector<PyObject*> values;
+  for (size_t i = 1; i < args.values.size(); ++i) {
+    if (is_unknown_number(args.values[i]) && changes(unknown_of(args.values[i]))) return {};
+    known.push_back(capture.numbers.known(args.values[i]));
+    values.push_back(known.back().get());
+    if (!PyFloat_CheckExact(values.back()) && !PyLong_CheckExact(values.back())) return {};
+  }
+  return capture.numbers.draw(args.values[0], guards::draw_of_call(name.get(), values, args.kwnames));
 }
 
 }  // namespace magneto::capture

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <optional>
+#include <string_view>
 
 #include "capture/calls/calls.h"
 #include "capture/calls/deferred.h"
@@ -106,8 +107,10 @@ Ref Attributes::bind_property(const Binding& of) {
   return c.calls.call(constant(getter.get()).get(), {of.owner});
 }
 
+/// A function of C code that becomes a method like one of Python.
 Ref Attributes::bind_cached_function(const Binding& of) {
-  if (std::strcmp(of.kind()->tp_name, "functools._lru_cache_wrapper") != 0) return {};
+  const std::string_view kind = of.kind()->tp_name;
+  if (kind != "functools._lru_cache_wrapper" && !kind.ends_with(".cython_function_or_method")) return {};
   Ref function = constant(of.descriptor);
   return of.owner ? checked(PyMethod_New(function.get(), of.owner)) : function;
 }

@@ -1,0 +1,180 @@
+"""NumPy's random numbers inside a compiled function: eager's numbers in eager's order, and its states afterwards."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from compare import assert_same
+
+import magneto
+
+OWN = np.random.RandomState(5)
+PCG = np.random.default_rng(6)
+torch.manual_seed(0)
+HEAD = torch.nn.Linear(4, 2)
+LAYERS = [torch.nn.Linear(4, 4) for _ in range(3)]
+LABELS = torch.tensor([0, 1, 1])
+
+
+def scalars(x: torch.Tensor) -> Any:
+    noise = x * np.random.rand() + np.random.uniform(-1, 1) + np.random.normal(0, scale=0.1)
+    return noise, np.random.beta(0.2, 0.2), np.random.random_sample()
+
+
+def normal_numbers_come_in_pairs(x: torch.Tensor) -> Any:
+    return x + np.random.randn(), np.random.standard_normal(), np.random.randn()
+
+
+def decides(x: torch.Tensor) -> torch.Tensor:
+    scale = np.random.random()
+    return x.flip(0) * scale if np.random.rand() < 0.5 else x
+
+
+def mixup(x: torch.Tensor) -> torch.Tensor:
+    share = np.random.beta(1.0, 1.0)
+    mixed = share * x + (1 - share) * x.roll(1, 0)
+    return share * F.cross_entropy(HEAD(mixed), LABELS) + (1 - share) * F.cross_entropy(HEAD(mixed), LABELS.roll(1))
+
+
+def ints(x: torch.Tensor) -> Any:
+    length = np.random.randint(1, 4)
+    return x[:, :length], length, x.roll(np.random.randint(3), 0)
+
+
+def layer_drop(x: torch.Tensor) -> torch.Tensor:
+    for layer in LAYERS:
+        if np.random.uniform() < 0.3:
+            continue
+        x = layer(x)
+    return x
+
+
+def own_generators(x: torch.Tensor) -> Any:
+    return x * OWN.uniform() + PCG.normal(), OWN.randn(), PCG.random(), PCG.exponential(2.0)
+
+
+def beside_python(x: torch.Tensor) -> Any:
+    kept = [np.random.rand() for _ in range(3)]
+    return x * kept[0], kept, f"{np.random.rand():.6f}"
+
+
+ONE_GRAPH = (scalars, normal_numbers_come_in_pairs, decides, mixup, ints, own_generators, beside_python)
+
+
+def arrays_between(x: torch.Tensor) -> Any:
+    before, several, behind = np.random.rand(), np.random.rand(3), np.random.normal()
+    return x * before * behind, several
+
+
+def seeded_inside(x: torch.Tensor) -> Any:
+    first = np.random.rand()
+    np.random.seed(4)
+    return x * first * np.random.rand(), np.random.randint(10)
+
+
+def state_kept_and_set(x: torch.Tensor) -> Any:
+    state = np.random.get_state()
+    first = x * np.random.rand()
+    np.random.set_state(state)
+    return first, x * np.random.rand()
+
+
+def many(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(20):
+        x = x + np.random.normal()
+    return x
+
+
+def made_inside(x: torch.Tensor) -> Any:
+    rng = np.random.default_rng(4)
+    return x + rng.random(), rng.integers(5)
+
+
+def raises(x: torch.Tensor) -> torch.Tensor:
+    try:
+        return x + np.random.randint(5, 2)
+    except ValueError:
+        return x - np.random.rand()
+
+
+def shuffles(x: torch.Tensor) -> Any:
+    order = [0, 1, 2]
+    np.random.shuffle(order)
+    return x[order], np.random.choice(3), np.random.rand()
+
+
+SIDE_EXITS = (arrays_between, seeded_inside, state_kept_and_set, many, made_inside, raises, shuffles)
+
+
+def states() -> Any:
+    drawn = np.random.get_state(legacy=False), OWN.get_state(legacy=False), PCG.bit_generator.state
+    return [repr(sorted(state.items(), key=lambda item: item[0])) for state in drawn], np.random.get_state()[1].tolist()
+
+
+def run(function: Callable[[torch.Tensor], Any]) -> Any:
+    np.random.seed(1)
+    OWN.seed(2)
+    PCG.bit_generator.state = np.random.default_rng(6).bit_generator.state
+    seen = []
+    for call in range(12):
+        result = function(torch.arange(12.0).view(3, 4) + call)
+        parts = result if isinstance(result, tuple) else (result,)
+        detached = [part.detach() if isinstance(part, torch.Tensor) else part for part in parts]
+        seen.append((detached, states()))
+    return seen
+
+
+@pytest.mark.parametrize("program", ONE_GRAPH, ids=lambda program: program.__name__)
+def test_numbers_are_drawn_by_each_run(program: Callable[[torch.Tensor], Any]) -> None:
+    assert_same(run(magneto.compile(program, fullgraph=True)), run(program))
+    assert not magneto.stats()["break_reasons"] and not magneto.stats()["fallbacks"]
+
+
+@pytest.mark.parametrize("program", SIDE_EXITS, ids=lambda program: program.__name__)
+def test_what_else_draws_runs_under_cpython(program: Callable[[torch.Tensor], Any]) -> None:
+    assert_same(run(magneto.compile(program)), run(program))
+    assert magneto.stats()["break_reasons"]
+
+
+def test_numbers_that_decide_have_few_captures() -> None:
+    assert_same(run(magneto.compile(layer_drop)), run(layer_drop))
+    assert not magneto.stats()["fallbacks"]
+
+
+def test_a_scale_that_changes_is_no_capture_for_each() -> None:
+    def program(x: torch.Tensor, scale: float) -> torch.Tensor:
+        return x + np.random.normal(0, scale)
+
+    compiled = magneto.compile(program)
+    for call in range(12):
+        results = []
+        for function in (compiled, program):
+            np.random.seed(call)
+            results.append(function(torch.ones(3), 0.1 * call))
+        assert_same(*results)
+    assert not magneto.stats()["fallbacks"]
+
+
+def test_draws_of_other_threads_are_not_undone() -> None:
+    rng = np.random.RandomState(0)
+    compiled = magneto.compile(lambda x: (x + 1, rng.randint(1 << 30)))
+    seen: list[int] = []
+
+    def draw() -> None:
+        for _ in range(200):
+            seen.append(int(rng.randint(1 << 30)))
+
+    threads = [threading.Thread(target=draw) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    seen += [compiled(torch.ones(2))[1] for _ in range(200)]
+    for thread in threads:
+        thread.join()
+    expected = np.random.RandomState(0).randint(1 << 30, size=600)
+    assert sorted(expected.tolist()) == sorted(seen)
