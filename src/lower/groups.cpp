@@ -102,6 +102,7 @@ class Grouper {
     out_.group_of.assign(count, -1);
     out_.weight.assign(count, 0);
     code_.assign(count, 0);
+    after_.assign(count, -1);
     out_.reads.resize(count);
     choose_ops();
     size_t next_call = 0;
@@ -111,6 +112,7 @@ class Grouper {
         add_call(static_cast<int32_t>(next_call++));
       if (id < dag_.size() && out_.is_op[id]) add_op(id);
     }
+    drop_empty_groups();
     return std::move(out_);
   }
 
@@ -268,17 +270,24 @@ class Grouper {
       walk(op, identity, domain, found, seen);
     }
     out_.is_op[op] = true;
+    after_[op] = found.after;
     int32_t first = found.after + 1;
     for (const Read& read : found.reads) first = std::max(first, out_.group_of[read.op]);
     out_.reads[op] = std::move(found.reads);
     const auto last = static_cast<int32_t>(out_.groups.size()) - 1;
     // The group of what it reads; then groups that read the same.
-    for (int32_t g = std::max(first, last - static_cast<int32_t>(kLookBack)); g <= last; ++g) {
+    for (int32_t g = std::max(found.after + 1, last - static_cast<int32_t>(kLookBack)); g <= last; ++g) {
       Group& group = out_.groups[g];
-      if (group.call >= 0) continue;
+      if (group.ops.empty()) continue;
       const bool reads_it = std::any_of(out_.reads[op].begin(), out_.reads[op].end(),
                                         [&](const Read& read) { return out_.group_of[read.op] == g; });
       if (!reads_it && !shares(g, found.buffers)) continue;
+      if (g < first) {
+        if (!join_with_rows(op, g)) continue;
+        place(op, g);
+        buffers_[g].insert(found.buffers.begin(), found.buffers.end());
+        return;
+      }
       if (group.ops.size() >= kMostOps) {
         out_.refusals.push_back({op, g, "it has as many expressions as a kernel may"});
         continue;
@@ -348,29 +357,82 @@ class Grouper {
   // -- joining
   // -------------------------------------------------------------------------------------------------------------
 
-  bool join(NodeId op, int32_t g) {
+  bool join(NodeId op, int32_t g) { return join(op, out_.groups[g]); }
+
+  bool join(NodeId op, Group& group) {
     const Node& node = dag_[op];
     refusal_ = "its loops are others";
     if (node.kind == NodeKind::Scan) return false;
     const bool reduces = node.kind == NodeKind::Reduce;
-    Group trial = out_.groups[g];
+    Group trial = group;
     std::vector<Expr> index;
     // Over all axes; or, for what is computed once a row, over the rows.
     if (match(op, trial, /*rows_only=*/false, index) && fits(op, trial, index, reduces))
-      return accept(op, g, trial, index);
+      return accept(op, group, trial, index);
     if (reduces || !trial.has_inner()) return false;
-    trial = out_.groups[g];
+    trial = group;
     if (match(op, trial, /*rows_only=*/true, index) && fits(op, trial, index, false))
-      return accept(op, g, trial, index);
+      return accept(op, group, trial, index);
     return false;
   }
 
-  bool accept(NodeId op, int32_t g, Group& trial, std::vector<Expr>& index) {
-    trial.ops.push_back(op);
+  /// In the order of nodes: what an op reads comes before it.
+  bool accept(NodeId op, Group& group, Group& trial, std::vector<Expr>& index) {
+    const auto place = std::ranges::upper_bound(trial.ops, op) - trial.ops.begin();
+    trial.ops.insert(trial.ops.begin() + place, op);
+    trial.index.insert(trial.index.begin() + place, std::move(index));
     trial.code += code_[op];
-    trial.index.push_back(std::move(index));
-    out_.groups[g] = std::move(trial);
+    group = std::move(trial);
     return true;
+  }
+
+  /// An op that reads the group's rows, and of a later group what is computed once a row without them (a batch norm's
+  /// scale, for the gradient that its sums are of): the later group comes along if all of it may run where g does.
+  bool join_with_rows(NodeId op, int32_t g) {
+    int32_t later = -1;
+    for (const Read& read : out_.reads[op]) {
+      const int32_t owner = out_.group_of[read.op];
+      if (owner <= g) continue;
+      const bool before =
+          std::ranges::all_of(out_.reads[read.op], [&](const Read& below) { return out_.group_of[below.op] < g; });
+      if (!before || (later >= 0 && later != owner)) return false;
+      later = owner;
+    }
+    if (later < 0 || out_.groups[later].call >= 0 || out_.groups[later].has_inner()) return false;
+    Group trial = out_.groups[g];
+    const std::vector<NodeId> along = out_.groups[later].ops;
+    const bool small = trial.ops.size() + along.size() < kMostOps &&
+                       trial.code + out_.groups[later].code + code_[op] <= kMostGroupCode;
+    if (!small || !trial.has_inner()) return false;
+    for (const NodeId moved : along) {
+      const bool may = after_[moved] < g && std::ranges::all_of(
+                                                out_.reads[moved],
+                                                [&](const Read& read) {
+                                                  return out_.group_of[read.op] <= g || out_.group_of[read.op] == later;
+                                                });
+      if (!may || !join(moved, trial)) return false;
+    }
+    if (!join(op, trial)) return false;
+    out_.groups[g] = std::move(trial);
+    for (const NodeId moved : along) place(moved, g);
+    buffers_[g].insert(buffers_[later].begin(), buffers_[later].end());
+    out_.groups[later] = {};
+    return true;
+  }
+
+  void drop_empty_groups() {
+    std::vector<int32_t> number;
+    int32_t kept = 0;
+    for (Group& group : out_.groups) {
+      const bool empty = group.call < 0 && group.ops.empty();
+      number.push_back(empty ? -1 : kept);
+      if (empty) continue;
+      if (&group != &out_.groups[kept]) out_.groups[kept] = std::move(group);
+      ++kept;
+    }
+    out_.groups.resize(kept);
+    for (int32_t& group : out_.group_of) group = group < 0 ? group : number[group];
+    std::erase_if(out_.refusals, [&](Refusal& refusal) { return (refusal.group = number[refusal.group]) < 0; });
   }
 
   /// Names the op's dimensions by axes, splitting axes where the op's dimensions are finer. False: they are not the
@@ -503,6 +565,8 @@ class Grouper {
   std::unordered_multimap<NodeId, BufferId> buffers_of_root_;
   /// The last group that writes a buffer.
   std::unordered_map<BufferId, int32_t> written_by_;
+  /// By node: the last group that an op must come behind for what it loads; -1.
+  std::vector<int32_t> after_;
   /// By node: instructions for an element, with those of what it is computed from, roughly.
   std::vector<int32_t> code_;
   int32_t next_variable_ = 0;

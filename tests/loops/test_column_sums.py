@@ -77,3 +77,47 @@ def test_schedule(columns, strips):
     schedule = _C.kernel_texts(text(40, columns, "f32", wide=True), "avx2")[0]
     assert ("within rows" in schedule) == strips
     assert ("ahead: b0" in schedule) == strips
+
+
+# What is computed once a column is there for all of its elements, and behind them: a batch norm's scale.
+SCALED = """kernel "scaled" {{
+  b0 in f32[60*{n}]
+  b1 in f32[{n}]
+  b2 out f32[60*{n}]
+  b3 out f32[{n}]
+  b4 out f32[{n}]
+  parallel i0 < {n}
+  row {{
+    %0:f32 = constant 2
+    %1:f32 = load b1[i0]
+    %2:f32 = add %1, %0
+    %3:bool = lt %1, %0
+    store b4[i0], %2
+  }}
+  stage i1 < 60 {{
+    %4:f32 = load b0[{n}*i1 + i0]
+    %5:f32 = mul %4, %2
+    %6:f32 = select %3, %5, %0
+    store b2[{n}*i1 + i0], %6
+    %7:f32 = reduce.sum %4
+  }}
+  row {{
+    %8:f32 = mul %7, %2
+    %9:f32 = add %8, %0
+    store b3[i0], %9
+  }}
+}}"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("columns", [127, 128, 200, 1024])
+def test_values_of_columns(columns, target):
+    torch.manual_seed(0)
+    kernel = SCALED.format(n=columns)
+    given = [torch.randn(60 * columns), torch.randn(columns) + 1.5]
+    found, expected = ([torch.zeros(n) for n in (60 * columns, columns, columns)] for _ in range(2))
+    run(kernel, [*given, *found], target=target)
+    interpret(kernel, [*given, *expected])
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert ("within rows" in _C.kernel_texts(kernel, "avx2")[0]) == (columns >= 128)
