@@ -133,8 +133,8 @@ def data_access_fixed(x):  # the caller asks for the address
 
 
 def mutation(x, parameter):
-    parameter.data = x + 1  # <- here
-    return parameter * 2
+    parameter.data = x + 1
+    return parameter * 2  # <- here
 
 
 def mutation_fixed(x, parameter):

@@ -70,6 +70,9 @@ std::string Gradients::why_no_joint() {
   if (c.options.partition.whole && !c.graph.symbols_of(graph::ValueKind::Result).empty()) {
     return "sizes or numbers that depend on data";  // whoever cuts the graph knows no such symbols
   }
+  // A backward reads a leaf that autograd has saved with the data that it then has. Only autograd knows which it saves
+  // itself. (What the segment's own backward needed is freed.)
+  if (!takes_gradients(c.graph) && reads_set_data(0)) return "the data of an input is set";
   const fake::Session::Mark now = c.session->mark();
   size_t changes = now.as_views;
   for (const graph::AtenNode& node : c.graph.aten_nodes) {

@@ -40,6 +40,15 @@ class Gradients {
   Ref call_gradient(PyObject* function, const CallArgs& args);
   /// Each run gives the tensor, at the segment's end, the gradient that it has in the segment (`grads`).
   void set_at_end(PyObject* tensor);
+  /// `tensor.data = value` of one from outside: each run does it at the segment's end. False: it can't wait until then.
+  /// (tensor_data.cpp)
+  bool set_data(PyObject* tensor, PyObject* value);
+  /// What the segment has set it to. Null: nothing.
+  PyObject* data_of(PyObject* tensor) const;
+  /// A side exit where the segment has set the data of one of these, which the graph still has as it was.
+  void check_data(std::span<PyObject* const> values);
+  /// Operators of the graph, from this one on, read such a tensor (and not only for its memory, as `tensor.data`).
+  bool reads_set_data(size_t first_operator) const;
   bool needs_grad();
   std::optional<autograd::JointTrace> trace_backward(std::string* no_joint);
   Ref apply_autograd_function(const CallArgs& args);
@@ -154,6 +163,7 @@ class Gradients {
   bool frees_unseen_ = false;
   std::set<PyObject*> rehearsed_;            // contexts of custom functions; autograd's graph has them
   std::vector<std::pair<Ref, Ref>> frozen_;  // leaves from outside, and where
+  std::map<graph::ValueId, Ref> data_;       // of inputs, as the segment has set it
   std::vector<Ref> beside_hooks_;  // tensors that were at hand when a hook was registered, until they are handed on
 };
 

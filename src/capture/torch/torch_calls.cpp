@@ -19,6 +19,7 @@
 #include "capture/numbers/symbols.h"
 #include "capture/numbers/tried_numbers.h"
 #include "capture/torch/class_tensors.h"
+#include "capture/torch/gradients.h"
 #include "capture/torch/torch_function.h"
 #include "capture/torch/transforms.h"
 #include "capture/world/containers.h"
@@ -81,12 +82,19 @@ static bool transforms_symbols(Capture& capture) {
   return capture.session->impl().has_symbols && is_transforming();
 }
 
+/// What it gives of a tensor without an operator does not depend on the tensor's data.
+static bool is_getattr(PyObject* target) {
+  static PyObject* const function = PyDict_GetItemString(PyEval_GetBuiltins(), "getattr");
+  return target == function;
+}
+
 Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyObject* const> args,
                        PyObject* kwnames, const std::function<PyObject*()>& run, bool always) {
   // Custom functions and checkpoints call back: they are not overridden, what they call may be.
   const bool calls_back = always && kind == graph::TorchNode::Kind::CallFunction;
   const bool overridden = !calls_back && is_overridden(args);
   RedispatchedCall redispatched;
+  if (!is_getattr(target)) c.gradients.check_data(args);
   c.calls.guard_special_methods(target, args);
   for (PyObject* arg : args) {
     if (!is_generator(arg)) c.containers.refuse_opaque(arg, 3);
@@ -142,6 +150,11 @@ Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<
       throw Retry{};
     }
     throw PythonError{};
+  }
+  if (c.gradients.reads_set_data(operators)) {
+    c.session->rollback(mark);
+    c.graph.torch_nodes.resize(index);
+    c.side_exit(BreakReason::Mutation, "a tensor is read whose data was set before");
   }
   if (dispatched_) result = with_class(c, std::move(result));
   if (transformed && (!of_class || is_transforming()) && c.graph.symbols.size() > symbols) {

@@ -134,6 +134,7 @@ Ref Attributes::read_tensor_shape(PyObject* owner, PyObject*) { return c.symbols
 
 /// A value of its own: it stays what it is when the tensor's data is set, and may be written in place.
 Ref Attributes::read_data(PyObject* owner, PyObject* name) {
+  if (PyObject* set = c.gradients.data_of(owner)) return read_data(set, name);
   static const auto data =
       c10::Dispatcher::singleton().findSchemaOrThrow("magneto::data", "").typed<at::Tensor(const at::Tensor&)>();
   return record_getattr(c, owner, name, [&]() -> PyObject* {
@@ -225,10 +226,11 @@ bool Attributes::takes_grad(PyObject* owner, PyObject* value) {
 
 bool Attributes::write_of_tensor(PyObject* owner, PyObject* name, PyObject* value, PyObject* setter) {
   // `p.data *= 2` and `p.data = p.data.to(dtype)` end in setting what is there already.
-  if (value && name == MAGNETO_STR("data") && is_tensor(value) &&
+  if (value && name == MAGNETO_STR("data") && is_tensor(value) && !c.gradients.data_of(owner) &&
       same_data(unpack_tensor(owner), unpack_tensor(value))) {
     return true;
   }
+  if (value && name == MAGNETO_STR("data") && c.gradients.set_data(owner, value)) return true;
   if (value && name == MAGNETO_STR("grad") && takes_grad(owner, value)) {
     // `p.grad /= 2` ends in setting what is there already.
     if (value != Py_None && read_grad(owner, name).get() == value) return true;
