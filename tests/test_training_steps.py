@@ -320,3 +320,23 @@ def test_operators_whose_kernels_refuse_the_meta_device_are_exits() -> None:
 
     x, lengths = torch.arange(12.0).reshape(2, 3, 2), torch.tensor([3, 1])
     assert_same(magneto.compile(f)(x, lengths), f(x, lengths))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "magneto"])
+@pytest.mark.parametrize("make_step", [plain, functools.partial(scaled, enabled=True)], ids=["plain", "scaled"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_versions_move_as_in_eager(optimizer: str, make_step: Any, backend: str) -> None:
+    """Fused optimizers, and unscaling, move no counter of what they write: backward may still read that."""
+
+    def versions(compile: Callable[[Step], Step]) -> list[list[int]]:
+        torch.manual_seed(0)
+        model = make_model()
+        made = OPTIMIZERS[optimizer](list(model.parameters()))
+        step, seen = compile(make_step(model, made)), []
+        for _ in range(3):
+            step(torch.randn(6, 4), torch.randn(6, 2))
+            gradients = [p.grad._version for p in model.parameters() if p.grad is not None]
+            seen.append([*(p._version for p in model.parameters()), *gradients])
+        return seen
+
+    assert versions(lambda step: magneto.compile(step, backend=backend)) == versions(lambda step: step)

@@ -8,6 +8,7 @@
 #include "compiler/regions.h"
 #include "graph/aliases.h"
 #include "graph/literal.h"
+#include "graph/versions.h"
 #include "ops/operator.h"
 #include "runtime/program/dispatch_scope.h"
 #include "runtime/program/program_steps.h"
@@ -235,7 +236,7 @@ class Builder {
       step.mode = CallMode::Tracked;
     } else {
       step.mode = CallMode::Direct;
-      step.bumped = std::move(written);
+      if (graph::moves_versions(node.op)) step.bumped = std::move(written);
     }
   }
 

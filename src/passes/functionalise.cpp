@@ -16,6 +16,7 @@
 #include "graph/overlap.h"
 #include "graph/symbols.h"
 #include "graph/text.h"
+#include "graph/versions.h"
 #include "passes/effects.h"
 #include "passes/functional_forms.h"
 #include "passes/passes.h"
@@ -383,7 +384,7 @@ class Functionaliser {
       const TensorMeta& target = meta(targets[i]);
       ValueId now = results[i];
       if (metas[i].dtype != target.dtype) now = cast(now, target.dtype);
-      assign(targets[i], now);
+      assign(targets[i], now, graph::moves_versions(node.op));
     }
     // Results that are no written arguments (none of PyTorch's operators has both) keep no value: refused above.
   }
