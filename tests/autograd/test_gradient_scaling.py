@@ -13,6 +13,7 @@ from program_table import ProgramTable
 from torch import Tensor, nn
 
 import magneto
+from magneto import _aot
 
 TABLE = ProgramTable()
 TURNS = 8
@@ -139,3 +140,11 @@ def test_an_optimizer_that_asks_for_data_is_no_scaler() -> None:
 
     assert_same(trained_carefully(magneto.compile), trained_carefully(lambda program: program))
     assert not magneto.stats()["undone"] and magneto.stats()["breaks"]
+
+
+@pytest.mark.parametrize("bad", [(), (1,)])
+@pytest.mark.parametrize("name", TABLE)
+def test_compilers_of_the_users_own(name: str, bad: tuple[int, ...]) -> None:
+    """Their graphs read what the check gives as it gives that: a list, and a tensor beside it."""
+    compiled = magneto.compile(TABLE[name], backend=_aot.aot_autograd(fw_compiler=_aot.nop))
+    assert_same(trained(compiled, bad), trained(TABLE[name], bad))
