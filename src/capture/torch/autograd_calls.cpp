@@ -103,7 +103,7 @@ void Gradients::refuse_way(PyObject* function, variable_list roots, variable_lis
 /// torch.autograd.grad: a torch call, where the engine's way does not lead out of the segment.
 Ref Gradients::call_gradient(PyObject* function, const CallArgs& args) {
   // What autograd has saved of a leaf is the leaf itself, with the data that it then has.
-  if (!data_.empty()) c.side_exit(BreakReason::AutogradCall, "gradients are computed behind a write of tensor.data");
+  if (reads_set_data(0)) c.side_exit(BreakReason::AutogradCall, "gradients are computed behind a write of tensor.data");
   static constinit Imported grad("torch.autograd", "grad");
   if (function != grad.get()) return call_backward(function, args);
   const bool of_classes = std::ranges::any_of(args.values, holds_class_tensor);
