@@ -112,8 +112,8 @@ c10::OperatorHandle as_called(const c10::OperatorHandle& op) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name.name.c_str(), overload.c_str());
 }
 
-/// How many tensors the operator gives in the list that is its result `index`. With several lists: as many as are in the
-/// argument `self` for the result `self_out`.
+/// How many tensors the operator gives in the list that is its result `index`. With several lists: as many as are in
+/// the argument `self` for the result `self_out`.
 size_t length_of(const AtenNode& node, size_t index) {
   const auto& returns = node.op.schema().returns();
   const auto is_list = [](const c10::Argument& result) { return is_tensor_list_type(*result.type()); };

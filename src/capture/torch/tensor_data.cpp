@@ -3,8 +3,8 @@
 //
 // Invariant: the graph has the tensor as it was. Each run sets the data at the segment's end, so nothing in the segment
 // reads the tensor behind the write, but for what its data is: there the segment ends.
-#include "capture/capture.h"
 #include "capture/calls/deferred.h"
+#include "capture/capture.h"
 #include "capture/torch/gradients.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/torch/torch_calls.h"

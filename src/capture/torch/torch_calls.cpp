@@ -82,6 +82,23 @@ static bool transforms_symbols(Capture& capture) {
   return capture.session->impl().has_symbols && is_transforming();
 }
 
+/// Operators from this one on are calls of their own.
+static void call_each_operator(Capture& c, size_t first) {
+  for (size_t i = first; i < c.graph.aten_nodes.size(); ++i) {
+    graph::AtenNode& op = c.graph.aten_nodes[i];
+    op.torch_node = static_cast<int32_t>(c.graph.torch_nodes.size());
+    c.graph.torch_nodes.push_back(at_user_line(graph::operator_call(op), c.frame));
+  }
+}
+
+static void add_args(TorchCalls& calls, graph::TorchNode& node, std::span<PyObject* const> args, PyObject* kwnames) {
+  const size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0, rest = args.size() - keywords;
+  for (size_t i = 0; i < rest; ++i) node.args.push_back(calls.py_arg(args[i]));
+  for (size_t i = 0; i < keywords; ++i) {
+    node.kwargs.emplace_back(PyUnicode_AsUTF8(PyTuple_GET_ITEM(kwnames, i)), calls.py_arg(args[rest + i]));
+  }
+}
+
 /// What it gives of a tensor without an operator does not depend on the tensor's data.
 static bool is_getattr(PyObject* target) {
   static PyObject* const function = PyDict_GetItemString(PyEval_GetBuiltins(), "getattr");
@@ -169,11 +186,7 @@ Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<
   if (is_guarded()) last_guarded = static_cast<int32_t>(c.graph.aten_nodes.size()) - 1;
   if (transformed) {  // a tensor of a level is no value of the graph: what was called below all levels is
     c.graph.torch_nodes.resize(index);
-    for (size_t i = operators; i < c.graph.aten_nodes.size(); ++i) {
-      graph::AtenNode& op = c.graph.aten_nodes[i];
-      op.torch_node = static_cast<int32_t>(c.graph.torch_nodes.size());
-      c.graph.torch_nodes.push_back(at_user_line(graph::operator_call(op), c.frame));
-    }
+    call_each_operator(c, operators);
     result = c.symbols.with_size_numbers(result.get());
     c.symbols.flush_checks();
     return result;
@@ -181,11 +194,7 @@ Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<
   graph::TorchNode node = at_user_line({}, c.frame);
   node.kind = kind;
   node.target = Ref::borrow(target);
-  const size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-  for (size_t i = 0; i + keywords < args.size(); ++i) node.args.push_back(py_arg(args[i]));
-  for (size_t i = 0; i < keywords; ++i) {
-    node.kwargs.emplace_back(PyUnicode_AsUTF8(PyTuple_GET_ITEM(kwnames, i)), py_arg(args[args.size() - keywords + i]));
-  }
+  add_args(*this, node, args, kwnames);
   std::vector<int32_t> path;
   collect_results(result.get(), path, node.results, 0);
   c.symbols.bind_symbols(result.get(), symbols, node);
