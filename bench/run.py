@@ -242,7 +242,9 @@ def kept_folder() -> contextlib.AbstractContextManager[str]:
 
 def measured(framework: str, threads: int, folder: str, **options: Any) -> Any:
     """A steady-state measurement with the framework's caches in `folder`."""
-    environment = {"OMP_NUM_THREADS": str(threads), "TORCHINDUCTOR_CACHE_DIR": folder, "MAGNETO_CACHE_DIR": folder}
+    # Folders of their own: each has a place for its locks.
+    caches = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/peer", "MAGNETO_CACHE_DIR": f"{folder}/magneto"}
+    environment = {"OMP_NUM_THREADS": str(threads), **caches}
     name = options["kind"]
     if name in ("training", "training_patterns", "steps"):
         del options["kind"]
@@ -288,6 +290,12 @@ def bench_steady(kind: str) -> Callable[[int], Section]:
                         runs = [measured(framework, threads, folder, **given) for _ in range(count)]
                     for name in runs[0]:
                         of = [run[name] for run in runs]
+                        best = min(of, key=lambda run: run["call"])
+                        print(
+                            f"    {best['call'] * 1e3:.2f} ms (eager {best['eager'] * 1e3:.2f}), "
+                            f"compiled in {of[0]['compile']:.2f} s",
+                            flush=True,
+                        )
                         found.setdefault((name, threads), {})[framework] = {
                             "cold": of[0]["compile"],
                             "warm": min((run["compile"] for run in of[1:]), default=None),
