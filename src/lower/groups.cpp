@@ -283,10 +283,8 @@ class Grouper {
                                         [&](const Read& read) { return out_.group_of[read.op] == g; });
       if (!reads_it && !shares(g, found.buffers)) continue;
       if (g < first) {
-        if (!join_with_rows(op, g)) continue;
-        place(op, g);
-        buffers_[g].insert(found.buffers.begin(), found.buffers.end());
-        return;
+        if (join_with_rows(op, g)) return place(op, g, found.buffers);
+        continue;
       }
       if (group.ops.size() >= kMostOps) {
         out_.refusals.push_back({op, g, "it has as many expressions as a kernel may"});
@@ -297,20 +295,16 @@ class Grouper {
         out_.cut.insert(op);
         continue;
       }
-      if (join(op, g)) {
-        place(op, g);
-        buffers_[g].insert(found.buffers.begin(), found.buffers.end());
-        return;
-      }
+      if (join(op, g)) return place(op, g, found.buffers);
       out_.refusals.push_back({op, g, refusal_});
     }
     start_group(op);
-    place(op, last + 1);
-    buffers_[static_cast<int32_t>(out_.groups.size()) - 1] = found.buffers;
+    place(op, last + 1, found.buffers);
   }
 
-  void place(NodeId op, int32_t g) {
+  void place(NodeId op, int32_t g, const std::set<int32_t>& loaded) {
     out_.group_of[op] = g;
+    buffers_[g].insert(loaded.begin(), loaded.end());
     const auto [first, last] = buffers_of_root_.equal_range(op);
     for (auto entry = first; entry != last; ++entry) {
       int32_t& written = written_by_.try_emplace(entry->second, g).first->second;
@@ -414,8 +408,7 @@ class Grouper {
     }
     if (!join(op, trial)) return false;
     out_.groups[g] = std::move(trial);
-    for (const NodeId moved : along) place(moved, g);
-    buffers_[g].insert(buffers_[later].begin(), buffers_[later].end());
+    for (const NodeId moved : along) place(moved, g, buffers_[later]);
     out_.groups[later] = {};
     return true;
   }
