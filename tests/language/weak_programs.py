@@ -88,6 +88,44 @@ def from_outside_and_made():
     return program
 
 
+@programs.made()
+def of_what_a_variable_holds():
+    """...or of what is none of the tensors made inside, whether it lives or not."""
+
+    class Holder:
+        def __init__(self):
+            self.kept, self.written = torch.ones(6), torch.zeros(6)
+            self.references = [weakref.ref(self.kept), weakref.ref(self.written)]
+
+    holder = Holder()
+
+    def program(x):
+        made = holder.written = x + 1
+        kept = holder.kept
+        same, made_there = holder.references[0]() is kept, holder.references[1]() is made
+        holder.references[1] = weakref.ref(made)
+        return made * 2, same, made_there, holder.references[1]() is made
+
+    program.watched = (holder,)
+    return program
+
+
+@programs.made(breaks=True)
+def of_what_no_variable_holds():
+    class Holder:
+        def __init__(self):
+            self.written = torch.zeros(6)
+            self.reference = weakref.ref(self.written)
+
+    holder = Holder()
+
+    def program(x):
+        holder.written = x + 1
+        return x, holder.reference() is None
+
+    return program
+
+
 # -- containers, dicts ---------------------------------------------------------------------------------------------------
 
 

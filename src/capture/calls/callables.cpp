@@ -14,6 +14,7 @@
 #include "capture/marks.h"
 #include "capture/numbers/numbers.h"
 #include "capture/numpy/numpy_capture.h"
+#include "capture/torch/tensor_map.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
@@ -22,6 +23,7 @@
 #include "python/abi/private.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
+#include "support/tensor_object.h"
 
 namespace magneto::capture {
 
@@ -242,16 +244,36 @@ bool is_in_a_frame(const Capture& c, PyObject* object) {
   return false;
 }
 
+/// ...an object from outside, or what stands for it.
+bool is_held(const Capture& c, PyObject* object) {
+  const auto tensor = c.tensors.fake_of.find(object);
+  if (tensor != c.tensors.fake_of.end()) return is_in_a_frame(c, tensor->second.get());
+  const auto container = c.containers.shadows.find(object);
+  if (container != c.containers.shadows.end() && is_in_a_frame(c, container->second.object.get())) return true;
+  return is_in_a_frame(c, object);
+}
+
+/// The program asks only whether the reference's object is a tensor that the segment has made: `reference() is x`.
+bool is_compared_with_made(const Capture& c) {
+  const InterpFrame& f = *c.frame;
+  const Instr& load = f.info->instrs[f.instr().next];
+  if (!f.result_is_pushed || load.op != Op::LOAD_FAST) return false;
+  if (f.info->instrs[load.next].op != Op::IS_OP) return false;
+  PyObject* other = f.slots[load.arg];
+  return other && is_fake_tensor(other) && !c.tensors.is_input(other);
+}
+
 }  // namespace
 
 Ref Calls::call_weak_reference(PyObject* callable, CallArgs& args) {
   if (!PyWeakref_CheckRef(callable) || !args.values.empty()) return {};
   PyObject* method = c.attributes.type_lookup(Py_TYPE(callable), MAGNETO_STR("__call__"));
   if (!method || PyFunction_Check(method)) return {};
+  const Source* source = c.world.source_of(callable);
+  if (source && is_compared_with_made(c)) return Ref::borrow(Py_None);  // which is another one, too
   if (c.world.dropped_referents.contains(PyWeakref_GET_OBJECT(callable))) {
     c.side_exit(BreakReason::Finalizer, "a weak reference is asked for an object that was dropped");
   }
-  const Source* source = c.world.source_of(callable);
   if (!source) {  // made here
     PyObject* referent = PyWeakref_GET_OBJECT(callable);
     if (is_tensor(referent) && !is_in_a_frame(c, referent)) {
@@ -259,7 +281,7 @@ Ref Calls::call_weak_reference(PyObject* callable, CallArgs& args) {
     }
     return Ref::borrow(referent);
   }
-  if (has_let_go(c)) {
+  if (!is_held(c, PyWeakref_GET_OBJECT(callable)) && has_let_go(c)) {
     c.side_exit(BreakReason::Finalizer, "a weak reference is asked behind a write that may have dropped its object");
   }
   return c.world.wrap(PyWeakref_GET_OBJECT(callable), c.sources.slot(source, weak_referent()));
