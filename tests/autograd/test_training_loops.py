@@ -62,6 +62,120 @@ def recurrent_with_all_weights_normed() -> Loop:
     return lambda: descend(optimizer, layer(torch.randn(4, 2, 6))[0].square().mean()), [layer, optimizer]
 
 
+# -- backwards that take gradients themselves ---------------------------------------------------------------------------
+
+
+def tanh_net(size: int = 6) -> nn.Module:
+    return nn.Sequential(nn.Linear(size, size), nn.Tanh(), nn.Linear(size, size))
+
+
+class Checkpointed(torch.autograd.Function):
+    """Computed again in the backward, as written by hand."""
+
+    @staticmethod
+    def forward(ctx: Any, run: Callable[[Tensor], Tensor], x: Tensor, *weights: Tensor) -> Tensor:  # type: ignore[override]
+        ctx.run, ctx.weights = run, weights
+        ctx.save_for_backward(x)
+        with torch.no_grad():
+            return run(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            y = ctx.run(x)
+        return None, *torch.autograd.grad(y, (x, *ctx.weights), gradient)
+
+
+class Equilibrium(torch.autograd.Function):
+    """A fixed point, whose gradient is a fixed point itself."""
+
+    @staticmethod
+    def forward(ctx: Any, layer: nn.Module, given: Tensor, *weights: Tensor) -> Tensor:  # type: ignore[override]
+        z = torch.zeros_like(given)
+        for _ in range(5):
+            z = torch.tanh(0.3 * layer(z) + given)
+        ctx.layer, ctx.weights = layer, weights
+        ctx.save_for_backward(z, given)
+        return z
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+        z, given = (tensor.detach().requires_grad_() for tensor in ctx.saved_tensors)
+        with torch.enable_grad():
+            y = torch.tanh(0.3 * ctx.layer(z) + given)
+        solved = gradient
+        for _ in range(3):
+            solved = torch.autograd.grad(y, z, solved, retain_graph=True)[0] + gradient
+        return None, *torch.autograd.grad(y, (given, *ctx.weights), solved)
+
+
+class Reversible(torch.autograd.Function):
+    """Keeps its results alone, and computes what it was given of these."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, f: nn.Module, g: nn.Module, *weights: Tensor) -> Any:  # type: ignore[override]
+        a = a + f(b)
+        b = b + g(a)
+        ctx.f, ctx.g = f, g
+        ctx.save_for_backward(a.detach(), b.detach())
+        return a, b
+
+    @staticmethod
+    def backward(ctx: Any, of_a: Tensor, of_b: Tensor) -> Any:  # type: ignore[override]
+        a, b = ctx.saved_tensors
+        with torch.enable_grad():
+            a = a.detach().requires_grad_()
+            made = ctx.g(a)
+            through_g = torch.autograd.grad(made, (a, *ctx.g.parameters()), of_b)
+        of_a = of_a + through_g[0]
+        with torch.enable_grad():
+            b = (b - made.detach()).requires_grad_()
+            through_f = torch.autograd.grad(ctx.f(b), (b, *ctx.f.parameters()), of_a)
+        return of_a, of_b + through_f[0], None, None, *through_f[1:], *through_g[1:]
+
+
+@loop()
+def checkpoints_by_hand() -> Loop:
+    blocks = nn.ModuleList(tanh_net() for _ in range(3))
+    optimizer = torch.optim.SGD(blocks.parameters(), 0.1)
+
+    def step() -> Tensor:
+        x = torch.randn(4, 6)
+        for block in blocks:
+            x = Checkpointed.apply(block, x, *block.parameters())
+        return descend(optimizer, x.square().mean())
+
+    return step, [blocks, optimizer]
+
+
+@loop()
+def implicit_layer() -> Loop:
+    first, layer = nn.Linear(6, 6), nn.Linear(6, 6)
+    optimizer = torch.optim.Adam([*first.parameters(), *layer.parameters()])
+
+    def step() -> Tensor:
+        return descend(
+            optimizer, Equilibrium.apply(layer, first(torch.randn(4, 6)), *layer.parameters()).square().mean()
+        )
+
+    return step, [first, layer, optimizer]
+
+
+@loop()
+def reversible_layers() -> Loop:
+    first, f, g = nn.Linear(6, 6), tanh_net(3), tanh_net(3)
+    weights = [*f.parameters(), *g.parameters()]
+    optimizer = torch.optim.Adam([*first.parameters(), *weights])
+
+    def step() -> Tensor:
+        a, b = first(torch.randn(4, 6)).chunk(2, 1)
+        a, b = Reversible.apply(a, b, f, g, *weights)
+        return descend(optimizer, (a * b).square().mean())
+
+    return step, [first, f, g, optimizer]
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 
 

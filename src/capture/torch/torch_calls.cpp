@@ -129,6 +129,7 @@ Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<
   std::optional<NativeScope> recorded(std::in_place, c.mode);
   c.mode.recording = true;
   c.mode.trusted = PyFunction_Check(target);
+  c.mode.engine_runs = false;  // which has called the code that calls this
   Ref result = overridden ? run_noting(run, redispatched) : Ref::steal(run());
   recorded.reset();
   const bool of_class = dispatched_ || std::ranges::any_of(args, holds_class_tensor);
