@@ -91,7 +91,7 @@ std::vector<PyObject*> contexts_on_way(const torch::autograd::variable_list& roo
 bool calls_hooks(const Node& node) { return !const_cast<Node&>(node).tensor_pre_hooks().empty(); }
 
 bool passes(const torch::autograd::variable_list& roots, const torch::autograd::variable_list& ends,
-            bool (*what)(const Node&)) {
+            const std::function<bool(const Node&)>& what) {
   std::unordered_set<const Node*> seen;
   for (const at::Tensor& end : ends) seen.insert(torch::autograd::impl::gradient_edge(end).function.get());
   bool found = false;

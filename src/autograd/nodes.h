@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <functional>
 #include <string_view>
 #include <typeinfo>
 #include <vector>
@@ -47,7 +48,7 @@ bool lacks_derivative(const torch::autograd::Node& node);
 
 /// On the way from `roots` there is a node of which `what` holds, and that is not behind one of `ends`.
 bool passes(const torch::autograd::variable_list& roots, const torch::autograd::variable_list& ends,
-            bool (*what)(const torch::autograd::Node&));
+            const std::function<bool(const torch::autograd::Node&)>& what);
 
 /// Contexts of the nodes written in Python on the way from `roots`, but for what is behind `ends`; borrowed.
 std::vector<PyObject*> contexts_on_way(const torch::autograd::variable_list& roots,

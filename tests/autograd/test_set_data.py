@@ -123,6 +123,190 @@ def backward_behind(net: Net, x: Tensor) -> Any:
     return weight.grad
 
 
+def taken_back(net: Net, x: Tensor) -> Tensor:
+    """As sharpness-aware optimizers do it: a step, gradients there, back, and the step that they say."""
+    net.zero_grad()
+    net(x).pow(2).sum().backward()
+    before = [p.data.clone() for p in net.parameters()]
+    with torch.no_grad():
+        for p in net.parameters():
+            p.add_(0.1 * p.grad)
+    net.zero_grad()
+    loss = net(x).pow(2).sum()
+    loss.backward()
+    with torch.no_grad():
+        for p, old in zip(net.parameters(), before, strict=True):
+            p.data = old
+            p.add_(p.grad, alpha=-0.1)
+    return loss.detach() + sum(p.sum() for p in before)
+
+
+def descend_twice(net: Net, x: Tensor) -> list[Tensor]:
+    losses = []
+    for _ in range(2):
+        loss = net(x).pow(2).sum()
+        gradients = torch.autograd.grad(loss, list(net.parameters()))
+        losses.append(loss.detach())
+        for p, g in zip(net.parameters(), gradients, strict=True):
+            p.data = p.data - 0.1 * g
+    return losses
+
+
+def backward_of_new_data(net: Net, x: Tensor) -> Tensor:
+    net.zero_grad()
+    for p in net.parameters():
+        p.data = p.data * 0.5
+    loss = (net(x) * net.second.bias).pow(2).sum()
+    loss.backward()
+    return loss.detach()
+
+
+def frozen_average(net: Net, x: Tensor) -> Tensor:
+    """Nothing of it has a gradient, but what it is applied to."""
+    net.zero_grad()
+    y = net.first(x)
+    net.average.data = net.average.data * 0.9 + 0.1 * net.first.weight.data
+    loss = (y @ net.average).sum()
+    loss.backward()
+    return loss.detach()
+
+
+def average_read_before(net: Net, x: Tensor) -> Tensor:
+    """A backward reads a leaf as it then is."""
+    net.zero_grad()
+    y = net.first(x) * net.average
+    net.average.data = net.average.data * 2
+    loss = y.sum()
+    loss.backward()
+    return loss.detach()
+
+
+def set_twice_before_the_backward(net: Net, x: Tensor) -> Tensor:
+    net.zero_grad()
+    weight = net.first.weight
+    weight.data = weight.data * 2
+    loss = (weight * weight * x.sum()).sum()
+    weight.data = weight.data * 3
+    loss.backward()
+    return loss.detach()
+
+
+def loss_of_new_data(net: Net, x: Tensor) -> Tensor:
+    weight = net.first.weight
+    weight.data = weight.data * 2
+    return (weight * weight).sum() * x.sum()
+
+
+def loss_of_old_data(net: Net, x: Tensor) -> Tensor:
+    weight = net.first.weight
+    loss = (weight * weight).sum() * x.sum()
+    net.zero_grad()
+    net.second(x).sum().backward()
+    weight.data = weight.data * 2
+    return loss
+
+
+def written_leaf(net: Net, x: Tensor) -> Any:
+    weight = net.first.weight
+    weight.data = weight.data * 2
+    try:
+        weight.add_(1)
+    except RuntimeError as error:
+        return x + 1, str(error)
+    return x
+
+
+def written_in_place(net: Net, x: Tensor) -> Any:
+    weight = net.first.weight
+    weight.data = weight.data * 2
+    with torch.no_grad():
+        same = weight.add_(1) is weight
+        weight.mul_(x.sum())
+        weight[0] = 0
+        view = weight.view(-1)
+        view[3] += 1
+    weight.detach().clamp_(-2, 2)
+    return same, weight.contiguous() is weight, weight.detach().sum(), view
+
+
+def turned_in_place(net: Net, x: Tensor) -> Tensor:
+    net.average.data = net.average.data * 2
+    net.average.t_()
+    return net.average + x
+
+
+def no_leaf_any_more(net: Net, x: Tensor) -> Tensor:
+    weight = net.second.bias
+    weight.data = weight.data * 2
+    with torch.no_grad():
+        copy = weight.clone().detach_()
+    return copy + x[:, :2]
+
+
+def counted(net: Net, x: Tensor) -> Any:
+    weight = net.first.weight
+    weight.data = weight.data * 2
+    with torch.no_grad():
+        weight.add_(1)
+        weight.data = weight.data + 1
+        weight.add_(1)
+    return weight._version, x + 1
+
+
+def other_strides(net: Net, x: Tensor) -> Any:
+    weight = net.first.weight
+    weight.data = (weight.data * 2).t()
+    return weight.stride(), weight.is_contiguous(), weight.T.contiguous(), (x @ weight).detach()
+
+
+def shared_memory_written(net: Net, x: Tensor) -> Tensor:
+    net.first.weight.data = net.average
+    with torch.no_grad():
+        net.first.weight.add_(1)
+        net.average.mul_(2)
+    return net.average + net.first.weight.detach()
+
+
+def for_a_while(net: Net, x: Tensor) -> Tensor:
+    old = {name: p.data for name, p in net.named_parameters()}
+    for p in net.parameters():
+        p.data = p.data * 0.5
+    with torch.no_grad():
+        y = net(x)
+    for name, p in net.named_parameters():
+        p.data = old[name]
+    return y + net(x)
+
+
+def in_lists(net: Net, x: Tensor) -> Tensor:
+    parameters = list(net.parameters())
+    for p in parameters:
+        p.data = p.data * 0.5
+    with torch.no_grad():
+        torch._foreach_mul_(parameters, 2.0)
+        norm = torch.nn.utils.get_total_norm(parameters)
+    return norm + x
+
+
+def gradients_of_gradients(net: Net, x: Tensor) -> Tensor:
+    weight = net.first.weight
+    weight.data = weight.data * 2
+    loss = (weight * weight * weight).sum() * x.sum()
+    (first,) = torch.autograd.grad(loss, weight, create_graph=True)
+    (second,) = torch.autograd.grad(first.pow(2).sum(), weight)
+    return second
+
+
+def held_under_another_name(net: Net, x: Tensor) -> Any:
+    weight, bias = net.second.weight, net.second.bias
+    weight.data = weight.data * 2
+    bias.data = bias.data + 1
+    y = torch.nn.functional.linear(x, weight, bias)
+    held = {"weight": weight, "pair": (bias, [weight])}
+    y.sum().backward()
+    return held["pair"][1][0] is weight, len(net.second.bias), [float(b) * 0 for b in bias.shape], y.detach()
+
+
 def in_a_list(net: Net, x: Tensor) -> Tensor:
     net.average.data = net.average.data * 2
     return torch.stack([net.average, x])
@@ -148,7 +332,26 @@ PROGRAMS: list[tuple[Callable[[Net, Tensor], Any], int]] = [
     (average, 0),
     (without_gradients, 0),
     (backward_behind, 1),
-    (in_a_list, 1),
+    (taken_back, 0),
+    (descend_twice, 0),
+    (backward_of_new_data, 0),
+    (frozen_average, 0),
+    (average_read_before, 1),
+    (set_twice_before_the_backward, 1),
+    (loss_of_new_data, 1),
+    (loss_of_old_data, 0),
+    (written_leaf, 1),
+    (written_in_place, 0),
+    (turned_in_place, 1),
+    (no_leaf_any_more, 0),
+    (counted, 1),
+    (other_strides, 1),
+    (shared_memory_written, 0),
+    (for_a_while, 1),
+    (in_lists, 0),
+    (gradients_of_gradients, 1),
+    (held_under_another_name, 0),
+    (in_a_list, 0),
     (of_another_size, 1),
 ]
 

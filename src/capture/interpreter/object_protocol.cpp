@@ -15,6 +15,7 @@
 #include "capture/numbers/packed_batches.h"
 #include "capture/numbers/symbols.h"
 #include "capture/numpy/numpy_capture.h"
+#include "capture/torch/gradients.h"
 #include "capture/torch/nested_ints.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/world/attributes.h"
@@ -141,6 +142,8 @@ bool ObjectProtocol::contains(PyObject* container, PyObject* key) {
 Ref ObjectProtocol::read_tensor(const Item& item) {
   if (!is_tensor(item.container)) return {};
   if (Ref number = packed_batch(c, item.container, item.key)) return number;
+  const auto again = [&](const auto& put) { return subscript(put[0], item.key); };
+  if (Ref result = c.gradients.with_data({&item.container, 1}, again)) return result;
   static constinit MadeOnce<PyObject> made;
   PyObject* const getitem = made.get([] { return operator_function("getitem"); });
   Ref deep = c.symbols.with_symints(c.containers.readable(item.key).get());
@@ -161,6 +164,12 @@ bool ObjectProtocol::write_tensor(const Item& item, PyObject* value) {
     PyErr_SetString(PyExc_TypeError, "Tensor does not support deleting items");
     throw PythonError{};
   }
+  PyObject* const both[] = {item.container, value};
+  const auto again = [&](const auto& put) {
+    store_subscript(put[0], item.key, put[1]);
+    return Ref::borrow(Py_None);
+  };
+  if (c.gradients.with_data(both, again)) return true;
   static constinit MadeOnce<PyObject> made;
   PyObject* const setitem = made.get([] { return operator_function("setitem"); });
   Ref deep = c.symbols.with_symints(c.containers.readable(item.key).get());

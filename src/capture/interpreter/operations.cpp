@@ -17,6 +17,7 @@
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
 #include "capture/numpy/numpy_capture.h"
+#include "capture/torch/gradients.h"
 #include "capture/torch/nested_ints.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/world/attributes.h"
@@ -267,6 +268,8 @@ Ref binary_operator(Capture& capture, int index, PyObject* left, PyObject* right
     if (op.in_place && is_scalar(left)) return binary_operator(capture, index - kFirstInPlace, left, right);
     if (!functions[index]) functions[index] = operator_function(op.name);
     PyObject* args[] = {left, right};
+    const auto again = [&](const auto& put) { return binary_operator(capture, index, put[0], put[1]); };
+    if (Ref result = capture.gradients.with_data(args, again)) return result;
     return capture.torch.record(graph::TorchNode::Kind::CallFunction, functions[index], args, nullptr,
                                 [&] { return op.run(left, right); });
   }
@@ -323,6 +326,8 @@ Ref unary_operator(Capture& capture, UnaryOperator op, PyObject* value) {
     PyObject*& function = functions[static_cast<int>(op)];
     if (!function) function = operator_function(row.name);
     PyObject* args[] = {value};
+    const auto again = [&](const auto& put) { return unary_operator(capture, op, put[0]); };
+    if (Ref result = capture.gradients.with_data(args, again)) return result;
     return capture.torch.record(graph::TorchNode::Kind::CallFunction, function, args, nullptr,
                                 [&] { return row.run(value); });
   }
@@ -351,6 +356,8 @@ Ref compare(Capture& capture, int op, PyObject* left, PyObject* right) {
     static constinit MadeOnce<PyObject*> made;
     PyObject* const* functions = made.get([] { return cached_functions(kComparisons); });
     PyObject* args[] = {left, right};
+    const auto again = [&](const auto& put) { return compare(capture, op, put[0], put[1]); };
+    if (Ref result = capture.gradients.with_data(args, again)) return result;
     return capture.torch.record(graph::TorchNode::Kind::CallFunction, functions[op], args, nullptr,
                                 [&] { return PyObject_RichCompare(left, right, op); });
   }

@@ -91,6 +91,11 @@ void Gradients::refuse_way(PyObject* function, variable_list roots, variable_lis
     return id == graph::kNoValue || c.graph.values[id].kind == graph::ValueKind::Input;
   };
   const auto is_constant = [](const at::Tensor& tensor) { return !tensor.requires_grad(); };  // eager's error, as ours
+  // What autograd has saved of a leaf is the leaf itself, with the data that it then has.
+  const auto is_older = [&](const torch::autograd::Node& node) { return node.sequence_nr() < data_set_at_; };
+  if (reads_set_data(0) && autograd::passes(roots, ends, is_older)) {
+    c.side_exit(BreakReason::AutogradCall, "gradients are computed behind a write of tensor.data");
+  }
   const bool of_inputs = ends.empty() || std::ranges::any_of(ends, is_input);
   std::erase_if(roots, is_constant);
   std::erase_if(ends, is_constant);
@@ -102,8 +107,6 @@ void Gradients::refuse_way(PyObject* function, variable_list roots, variable_lis
 
 /// torch.autograd.grad: a torch call, where the engine's way does not lead out of the segment.
 Ref Gradients::call_gradient(PyObject* function, const CallArgs& args) {
-  // What autograd has saved of a leaf is the leaf itself, with the data that it then has.
-  if (reads_set_data(0)) c.side_exit(BreakReason::AutogradCall, "gradients are computed behind a write of tensor.data");
   static constinit Imported grad("torch.autograd", "grad");
   if (function != grad.get()) return call_backward(function, args);
   const bool of_classes = std::ranges::any_of(args.values, holds_class_tensor);

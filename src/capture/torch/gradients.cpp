@@ -98,6 +98,7 @@ std::string Gradients::why_no_joint() {
 }
 
 bool Gradients::needs_grad() {
+  check_read_data();
   if (c.exits.rebuilder->needs_grad()) return true;
   for (const auto& [id, input] : c.tensors.inputs) {
     const at::Tensor& fake = c.exits.rebuilder->tensor_of(c.tensors.fake_of.at(input.real.get()).get());

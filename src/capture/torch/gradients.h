@@ -45,8 +45,14 @@ class Gradients {
   bool set_data(PyObject* tensor, PyObject* value);
   /// What the segment has set it to. Null: nothing.
   PyObject* data_of(PyObject* tensor) const;
+  /// A torch call with such tensors among its arguments, or in lists of these. Null: there are none, or it is not to be
+  /// made here.
+  Ref call_with_data(PyObject* callable, const CallArgs& args);
+  Ref with_data(std::span<PyObject* const> args, const std::function<Ref(std::span<PyObject* const>)>& call);
   /// A side exit where the segment has set the data of one of these, which the graph still has as it was.
   void check_data(std::span<PyObject* const> values);
+  /// The segment hands on nothing whose gradients go to what was read behind `tensor.data = value`. Else throws Retry.
+  void check_read_data();
   /// Operators of the graph, from this one on, read such a tensor (and not only for its memory, as `tensor.data`).
   bool reads_set_data(size_t first_operator) const;
   bool needs_grad();
@@ -132,6 +138,7 @@ class Gradients {
   Ref record_engine(PyObject* target, std::span<PyObject* const> values, PyObject* kwnames, const EngineCall& call);
   PyObject* interpret_engine(const EngineCall& call);
   Ref call_backward(PyObject* function, const CallArgs& args);
+  Ref in_place_of(PyObject* argument, std::vector<std::pair<PyObject*, Ref>>& read);
   std::string retain_ends(const Ref& ends);
   void refuse_way(PyObject* function, std::vector<at::Tensor> roots, std::vector<at::Tensor> ends);
   void accumulate(PyObject* leaf, const Ref& grad, PyObject* gradient, bool is_own);
@@ -163,7 +170,15 @@ class Gradients {
   bool frees_unseen_ = false;
   std::set<PyObject*> rehearsed_;            // contexts of custom functions; autograd's graph has them
   std::vector<std::pair<Ref, Ref>> frozen_;  // leaves from outside, and where
-  std::map<graph::ValueId, Ref> data_;       // of inputs, as the segment has set it
+  struct SetData {
+    Ref data;
+    Ref tensor = {}, leaf = {};  // what calls read of it: without a history, and with that of what it is the data of
+    int64_t version = 0;         // of these, as far as each run has been told
+    bool was_leaf = false;       // with data that was set before, it was read as a leaf
+  };
+  std::map<graph::ValueId, SetData> data_;  // of inputs, as the segment has set it
+  std::set<graph::ValueId> former_data_;    // what was read of data that was set before
+  uint64_t data_set_at_ = 0;                // nodes of autograd's graph that are older may have saved other data
   std::vector<Ref> beside_hooks_;  // tensors that were at hand when a hook was registered, until they are handed on
 };
 

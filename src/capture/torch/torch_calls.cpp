@@ -292,6 +292,7 @@ static bool needs_gradient(PyObject* object) {
 }
 
 Ref TorchCalls::call_torch(PyObject* callable, const CallArgs& args) {
+  if (Ref result = c.gradients.call_with_data(callable, args)) return result;
   std::vector<Ref> resolved;
   CallArgs values;
   values.kwnames = args.kwnames;

@@ -226,17 +226,18 @@ bool Attributes::takes_grad(PyObject* owner, PyObject* value) {
 
 bool Attributes::write_of_tensor(PyObject* owner, PyObject* name, PyObject* value, PyObject* setter) {
   // `p.data *= 2` and `p.data = p.data.to(dtype)` end in setting what is there already.
-  if (value && name == MAGNETO_STR("data") && is_tensor(value) && !c.gradients.data_of(owner) &&
-      same_data(unpack_tensor(owner), unpack_tensor(value))) {
+  PyObject* const set = c.gradients.data_of(owner);
+  if (value && name == MAGNETO_STR("data") && is_tensor(value) &&
+      same_data(unpack_tensor(set ? set : owner), unpack_tensor(value))) {
     return true;
   }
   if (value && name == MAGNETO_STR("data") && c.gradients.set_data(owner, value)) return true;
   if (value && name == MAGNETO_STR("grad") && takes_grad(owner, value)) {
     // `p.grad /= 2` ends in setting what is there already.
     if (value != Py_None && read_grad(owner, name).get() == value) return true;
-    Ref& set = c.gradients.grads[c.session->value_of(unpack_tensor(owner))];
-    if (set.get() == value) return true;
-    set = Ref::borrow(value);
+    Ref& known = c.gradients.grads[c.session->value_of(unpack_tensor(owner))];
+    if (known.get() == value) return true;
+    known = Ref::borrow(value);
     c.gradients.set_at_end(owner);
     return true;
   }
