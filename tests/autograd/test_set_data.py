@@ -256,7 +256,7 @@ def counted(net: Net, x: Tensor) -> Any:
 def other_strides(net: Net, x: Tensor) -> Any:
     weight = net.first.weight
     weight.data = (weight.data * 2).t()
-    return weight.stride(), weight.is_contiguous(), weight.T.contiguous(), (x @ weight).detach()
+    return weight.stride(), weight.is_contiguous(), weight.T.contiguous().detach(), (x @ weight.mT).detach()
 
 
 def shared_memory_written(net: Net, x: Tensor) -> Tensor:
@@ -307,6 +307,20 @@ def held_under_another_name(net: Net, x: Tensor) -> Any:
     return held["pair"][1][0] is weight, len(net.second.bias), [float(b) * 0 for b in bias.shape], y.detach()
 
 
+def while_frozen(net: Net, x: Tensor) -> Tensor:
+    """Read as what has no gradient, and then as what has one."""
+    net.zero_grad()
+    for p in net.parameters():
+        p.requires_grad_(False)
+        p.data = p.data * 0.5
+    y = net(x)
+    for p in net.parameters():
+        p.requires_grad_(True)
+    loss = (net(x) * y).sum()
+    loss.backward()
+    return loss.detach()
+
+
 def in_a_list(net: Net, x: Tensor) -> Tensor:
     net.average.data = net.average.data * 2
     return torch.stack([net.average, x])
@@ -345,12 +359,13 @@ PROGRAMS: list[tuple[Callable[[Net, Tensor], Any], int]] = [
     (turned_in_place, 1),
     (no_leaf_any_more, 0),
     (counted, 1),
-    (other_strides, 1),
+    (other_strides, 0),
     (shared_memory_written, 0),
     (for_a_while, 1),
     (in_lists, 0),
     (gradients_of_gradients, 1),
     (held_under_another_name, 0),
+    (while_frozen, 0),
     (in_a_list, 0),
     (of_another_size, 1),
 ]

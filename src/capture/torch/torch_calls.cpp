@@ -99,10 +99,10 @@ static void add_args(TorchCalls& calls, graph::TorchNode& node, std::span<PyObje
   }
 }
 
-/// What it gives of a tensor without an operator does not depend on the tensor's data.
-static bool is_getattr(PyObject* target) {
+/// What it does with a tensor without an operator does not depend on the tensor's data.
+static bool reads_no_data(PyObject* target) {
   static PyObject* const function = PyDict_GetItemString(PyEval_GetBuiltins(), "getattr");
-  return target == function;
+  return target == function || target == MAGNETO_STR("requires_grad_");
 }
 
 Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyObject* const> args,
@@ -111,7 +111,7 @@ Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<
   const bool calls_back = always && kind == graph::TorchNode::Kind::CallFunction;
   const bool overridden = !calls_back && is_overridden(args);
   RedispatchedCall redispatched;
-  if (!is_getattr(target)) c.gradients.check_data(args);
+  if (!reads_no_data(target)) c.gradients.check_data(args);
   c.calls.guard_special_methods(target, args);
   for (PyObject* arg : args) {
     if (!is_generator(arg)) c.containers.refuse_opaque(arg, 3);

@@ -27,6 +27,12 @@ bool same_data(const at::Tensor& a, const at::Tensor& b) {
          a.sizes() == b.sizes() && a.strides() == b.strides() && a.storage_offset() == b.storage_offset();
 }
 
+bool gives_view(PyObject* name) {
+  constexpr const char* kViews[] = {"T", "mT", "H", "mH", "real", "imag"};
+  return std::ranges::any_of(kViews,
+                             [&](const char* view) { return PyUnicode_CompareWithASCIIString(name, view) == 0; });
+}
+
 /// The plain `getattr(x, name)`, or the same by another function, as a call of the graph.
 template <typename Compute>
 Ref record_getattr(Capture& c, PyObject* owner, PyObject* name, const Compute& compute) {
@@ -61,6 +67,10 @@ Ref Attributes::read_tensor_field(PyObject* owner, PyObject* name) {
   for (const TensorField& field : kTensorFields) {
     if (PyUnicode_CompareWithASCIIString(name, field.name) != 0) continue;
     if (Ref value = (this->*field.read)(owner, name)) return value;
+  }
+  if (gives_view(name)) {
+    const auto again = [&](const auto& put) { return read_tensor_field(put[0], name); };
+    if (Ref value = c.gradients.with_data({&owner, 1}, again)) return value;
   }
   return record_getattr(c, owner, name, get);
 }
