@@ -321,6 +321,40 @@ def while_frozen(net: Net, x: Tensor) -> Tensor:
     return loss.detach()
 
 
+def made_inside(net: Net, x: Tensor) -> Tensor:
+    """As adversarial attacks move what they add."""
+    net.zero_grad()
+    moved = torch.zeros_like(x).requires_grad_()
+    for _ in range(2):
+        net(x + moved * moved).sum().backward()
+        moved.data = (moved + 0.1 * moved.grad.sign()).clamp(-0.1, 0.1)
+        moved.grad.zero_()
+    final = moved.detach()
+    net(x + final).sum().backward()
+    return final
+
+
+def made_inside_and_handed_on(net: Net, x: Tensor) -> Any:
+    made = torch.zeros_like(x).requires_grad_()
+    before = made.detach()
+    made.data = x * 2
+    return made, before, made.sum().detach(), x
+
+
+def made_inside_with_an_exit(net: Net, x: Tensor) -> Any:
+    made = torch.zeros_like(x)
+    made.data = x * 2
+    magneto.graph_break()
+    return made + 1
+
+
+def made_inside_and_wrapped(net: Net, x: Tensor) -> Any:
+    made = x * 1
+    wrapped = torch.nn.Parameter(made, requires_grad=False)
+    made.data = x * 2
+    return made + 1, wrapped + 1
+
+
 def in_a_list(net: Net, x: Tensor) -> Tensor:
     net.average.data = net.average.data * 2
     return torch.stack([net.average, x])
@@ -366,6 +400,10 @@ PROGRAMS: list[tuple[Callable[[Net, Tensor], Any], int]] = [
     (gradients_of_gradients, 1),
     (held_under_another_name, 0),
     (while_frozen, 0),
+    (made_inside, 0),
+    (made_inside_and_handed_on, 1),
+    (made_inside_with_an_exit, 1),
+    (made_inside_and_wrapped, 0),
     (in_a_list, 0),
     (of_another_size, 1),
 ]

@@ -1,5 +1,5 @@
-// `tensor.data = value` of a tensor from outside, which gets the value's memory and layout and keeps its own history,
-// version and identity.
+// `tensor.data = value` of a tensor from outside, or of one that the segment makes and does not hand on: it gets the
+// value's memory and layout and keeps its own history, version and identity.
 //
 // Invariant: the graph has the tensor as it was. Each run sets the data at the segment's end, so nothing in the segment
 // reads the tensor behind the write. Calls with it get what has the value's memory, and the tensor's history, in its
@@ -22,6 +22,7 @@
 #include "capture/torch/transforms.h"
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
+#include "capture/world/world.h"
 #include "fake/fake.h"
 #include "graph/aliases.h"
 #include "python/imported.h"
@@ -33,6 +34,8 @@ namespace magneto::capture {
 namespace {
 
 constexpr const char* kIsRead = "a tensor is read whose data was set before";
+/// Among what captures have needed: a tensor that is made inside is handed on with the data that was set.
+constexpr const char* kIsMade = "the data of a tensor that is made inside";
 /// Among what captures have needed: a backward of results that comes later reads the data that the leaf then has.
 constexpr const char* kHandsOn = "gradients of tensors whose data was set before are handed on";
 
@@ -109,9 +112,11 @@ bool looks_same(const fake::Session& session, const at::Tensor& tensor, const at
 bool Gradients::set_data(PyObject* tensor, PyObject* value) {
   constexpr int64_t any = DeferredCall::kAnyVersion;
   PyObject* const both[] = {tensor, value};
-  if (!is_fake_tensor(tensor) || !is_fake_tensor(value) || !c.tensors.is_input(tensor)) return false;
+  if (!is_fake_tensor(tensor) || !is_fake_tensor(value)) return false;
+  const bool is_made = !c.tensors.is_input(tensor);
+  if (is_made && (!is_exact_tensor_type(Py_TYPE(tensor)) || c.feedback.needed.contains(kIsMade))) return false;
   if (c.torch.is_overridden(both) || !looks_same(*c.session, unpack_tensor(tensor), unpack_tensor(value))) return false;
-  const at::Tensor& real = unpack_tensor(c.tensors.original(tensor).first);
+  const at::Tensor& real = unpack_tensor(is_made ? tensor : c.tensors.original(tensor).first);
   if (real.is_view() || real.grad_fn() || unpack_tensor(tensor).grad_fn()) return false;
   if (data_of(value)) return false;
   // The graph hands on what has no history, and no tensor from outside that may be set itself.
@@ -125,12 +130,18 @@ bool Gradients::set_data(PyObject* tensor, PyObject* value) {
   }
   set = {.data = data, .was_leaf = set.was_leaf || set.leaf};
   data_set_at_ = at::sequence_number::peek();
-  c.deferred.calls.push_back({set_data_function(), {Ref::borrow(tensor), std::move(data)}, {any, any}});
+  if (is_made) {
+    c.world.keep(Ref::borrow(tensor));
+  } else {
+    c.deferred.calls.push_back({set_data_function(), {Ref::borrow(tensor), std::move(data)}, {any, any}});
+  }
   return true;
 }
 
 PyObject* Gradients::data_of(PyObject* tensor) const {
   if (data_.empty() || !is_tensor(tensor) || !is_fake_tensor(tensor)) return nullptr;
+  // A parameter of what is made inside shares its value.
+  if (!is_exact_tensor_type(Py_TYPE(tensor)) && !c.tensors.is_input(tensor)) return nullptr;
   const auto set = data_.find(c.session->value_of(unpack_tensor(tensor)));
   return set == data_.end() ? nullptr : set->second.data.get();
 }
@@ -217,6 +228,7 @@ Ref Gradients::with_data(std::span<PyObject* const> args, const std::function<Re
     SetData& set = data_.at(c.session->value_of(unpack_tensor(read[i].first)));
     constexpr int64_t any = DeferredCall::kAnyVersion;
     for (const int64_t version = now._version(); set.version < version; ++set.version) {
+      if (!c.tensors.is_input(read[i].first)) continue;
       c.deferred.calls.push_back({bump_version_function(), {Ref::borrow(read[i].first)}, {any}});
     }
     if (result.get() == read[i].second.get()) result = Ref::borrow(read[i].first);
@@ -225,6 +237,15 @@ Ref Gradients::with_data(std::span<PyObject* const> args, const std::function<Re
 }
 
 void Gradients::check_read_data() {
+  const auto is_set = [&](const at::Tensor& output) {
+    if (!output.defined()) return false;
+    const graph::ValueId id = c.session->value_of(output);
+    return data_.contains(id) && !c.tensors.inputs.contains(id);
+  };
+  if (!data_.empty() && std::ranges::any_of(c.exits.rebuilder->outputs(), is_set)) {
+    c.feedback.needed.insert(kIsMade);
+    throw Retry{};
+  }
   const auto hands_on = [&](const at::Tensor& output) {
     if (!output.defined() || !output.requires_grad()) return false;
     return std::ranges::any_of(autograd::leaves_of({output}), [&](const at::Tensor& leaf) {
