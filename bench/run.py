@@ -30,6 +30,7 @@ import breaks
 import exit_rows
 import size_rows
 import training_rows
+from caches import caches
 
 FRAMEWORKS = ("magneto", "peer")
 # Ours keeps weights in the layouts of the libraries by default, and notices when they change; the peer does so with its
@@ -242,9 +243,7 @@ def kept_folder() -> contextlib.AbstractContextManager[str]:
 
 def measured(framework: str, threads: int, folder: str, **options: Any) -> Any:
     """A steady-state measurement with the framework's caches in `folder`."""
-    # Folders of their own: each has a place for its locks.
-    caches = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/peer", "MAGNETO_CACHE_DIR": f"{folder}/magneto"}
-    environment = {"OMP_NUM_THREADS": str(threads), **caches}
+    environment = {"OMP_NUM_THREADS": str(threads), **caches(folder)}
     name = options["kind"]
     if name in ("training", "training_patterns", "steps"):
         del options["kind"]

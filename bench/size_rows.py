@@ -6,6 +6,8 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
+from caches import caches
+
 Worker = Callable[..., Any]
 Section = tuple[list[str], list[list[str]], dict[str, Any], str]
 CALLS = {"magneto": "aot_eager", "peer": "eager"}
@@ -19,8 +21,7 @@ def both(worker: Worker, benchmark: str, rounds: int, backends: dict[str, str], 
         for name, backend in backends.items():
             print(f"  {benchmark} {' '.join(map(str, options.values()))}: {name}", flush=True)
             with tempfile.TemporaryDirectory() as folder:
-                caches = {"TORCHINDUCTOR_CACHE_DIR": folder, "MAGNETO_CACHE_DIR": folder}
-                found[name].append(worker(benchmark, name, caches, backend=backend, **options))
+                found[name].append(worker(benchmark, name, caches(folder), backend=backend, **options))
     return found
 
 

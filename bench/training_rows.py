@@ -6,6 +6,8 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
+from caches import caches
+
 Worker = Callable[..., Any]
 Section = tuple[list[str], list[list[str]], dict[str, Any], str]
 CODE = {"magneto": "magneto", "peer": "inductor"}
@@ -13,10 +15,6 @@ COMPILED = ("BERT", "Llama", "ResNet-50")
 MEASURED = ("BERT", "Llama", "T5", "ViT", "ResNet-50", "Mamba")
 # malloc gives back what is free, so that the process is as large as what it holds.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "131072"}
-
-
-def caches(folder: str) -> dict[str, str]:
-    return {"TORCHINDUCTOR_CACHE_DIR": folder, "MAGNETO_CACHE_DIR": folder}
 
 
 def training_compile(worker: Worker, rounds: int) -> Section:
@@ -74,6 +72,7 @@ def training_memory(worker: Worker, rounds: int) -> Section:
         cells = [row]
         for name, share in (("magneto", 1), ("peer", 1), ("magneto", 0.5)):
             options = {"backend": CODE[name], "row": row, "batch": 8, "share": share}
+            print(f"  training_memory: {row}, {name}, {share}", flush=True)
             with tempfile.TemporaryDirectory() as folder:
                 runs = [worker("training_memory", name, {**MALLOC, **caches(folder)}, **options) for _ in range(rounds)]
             best = {key: min(run[key] for run in runs) for key in runs[0]}

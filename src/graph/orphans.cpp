@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "graph/aliases.h"
+#include "graph/results_of_call.h"
 
 namespace magneto::graph {
 
@@ -110,13 +111,8 @@ TorchNode operator_call(const AtenNode& op) {
       node.args.push_back(std::move(arg));
     }
   }
-  const auto& returns = op.op.schema().returns();
-  const bool several =
-      returns.size() > 1 || (returns.size() == 1 && returns[0].type()->kind() == c10::TypeKind::ListType);
-  for (size_t i = 0; i < op.results.size(); ++i) {
-    std::vector<int32_t> path;
-    if (several) path.push_back(static_cast<int32_t>(i));
-    if (op.results[i] != kNoValue) node.results.push_back({std::move(path), op.results[i]});
+  for (TorchResult& result : results_of(op)) {
+    if (result.value != kNoValue) node.results.push_back(std::move(result));
   }
   return node;
 }

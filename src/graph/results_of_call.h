@@ -1,12 +1,19 @@
-// What an operator has left on the stack, a tensor at a time: in the order of `AtenNode::results`.
+// What a call of an operator gives, a tensor at a time: in the order of `AtenNode::results`.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 
+#include <vector>
+
+#include "graph/graph.h"
+
 namespace magneto::graph {
 
-/// Calls `take` for each tensor among the results, those in lists too.
+/// Where the operator's tensors are in what its call gives: itself, in a tuple or a list, or in lists in a tuple.
+std::vector<TorchResult> results_of(const AtenNode& node);
+
+/// Calls `take` for each tensor that the operator has left on the stack, those in lists too.
 template <typename Take>
 void for_each_tensor(const torch::jit::Stack& results, Take take) {
   for (const c10::IValue& value : results) {

@@ -1,5 +1,5 @@
 // Operators that write into planned memory: their out-variants, called with C++ arguments; and those of
-// placed_results.h and embedding_gradients.h.
+// placed_results.h, embedding_gradients.h and random_draws.h.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/addmm_ops.h>
 #include <ATen/ops/baddbmm_ops.h>
@@ -14,6 +14,7 @@
 #include "runtime/program/embedding_gradients.h"
 #include "runtime/program/number_calls.h"
 #include "runtime/program/placed_results.h"
+#include "runtime/program/random_draws.h"
 #include "runtime/program/typed_argument.h"
 
 namespace magneto::runtime {
