@@ -56,7 +56,8 @@ struct Partition {
   std::vector<bool> saved;
   /// Inputs besides, which only operators of checkpoints read again: as they are then, as in eager.
   std::vector<graph::ValueId> reread;
-  /// What that holds of memory which neither inputs nor results of the segment hold, and what eager's choice would.
+  /// What that holds of memory which neither inputs nor results of the segment hold, and what eager's choice would
+  /// (equal values once: common_reads.h).
   int64_t bytes = 0, eager_bytes = 0;
   std::set<Departure> departures;
 };

@@ -3,6 +3,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "autograd/common_reads.h"
 #include "autograd/joint.h"
 #include "autograd/kept_gradients.h"
 #include "graph/aliases.h"
@@ -209,7 +210,10 @@ class Splitter {
 
 void split(const Graph& joint, const JointRange& range, const std::vector<ValueId>& tangents,
            const std::vector<ValueId>& gradients, const PartitionWay& way, Backward& backward) {
-  Splitter(joint, range, tangents, backward).run(gradients, way);
+  if (!way.recompute) return Splitter(joint, range, tangents, backward).run(gradients, way);
+  std::vector<ValueId> wanted = gradients;
+  const Graph merged = with_common_reads(joint, range, way, wanted);
+  Splitter(merged, range, tangents, backward).run(wanted, way);
 }
 
 }  // namespace magneto::autograd

@@ -6,8 +6,7 @@
 #include <unordered_map>
 
 #include "graph/aliases.h"
-#include "graph/literal.h"
-#include "graph/text.h"
+#include "graph/operator_key.h"
 #include "graph/undo.h"
 #include "graph/verifier.h"
 #include "passes/effects.h"
@@ -22,33 +21,6 @@ using graph::AtenNode;
 using graph::kNoValue;
 using graph::ValueId;
 using graph::ValueKind;
-
-/// What two operators must have in common to be one.
-std::string key_of(const AtenNode& node, const Rewriter& out) {
-  std::string key = graph::operator_text(node.op);
-  const auto& arguments = node.op.schema().arguments();
-  for (size_t i = 0; i < node.args.size(); ++i) {
-    key += ',';
-    if (const auto* constant = std::get_if<c10::IValue>(&node.args[i])) {
-      if (constant->isGenerator() || constant->isTensor()) return {};
-      // 0.0 and -0.0, 1 and 1.0 and True print differently, as they must.
-      graph::print_literal(key, *constant, *arguments[i].real_type());
-      continue;
-    }
-    if (const auto* sizes = std::get_if<graph::SizeArg>(&node.args[i])) {
-      for (const shapes::Expr size : sizes->sizes) key += shapes::text(size) + ';';
-      continue;
-    }
-    key += '(';
-    graph::for_each_tensor(node.args[i], [&](ValueId id) { key += '%' + std::to_string(out.map(id)); });
-    if (const auto* ids = std::get_if<std::vector<ValueId>>(&node.args[i])) {
-      // Where the absent ones stand matters too.
-      for (const ValueId id : *ids) key += id == kNoValue ? '-' : '+';
-    }
-    key += ')';
-  }
-  return key;
-}
 
 }  // namespace
 
@@ -90,7 +62,8 @@ void merge_common(Functional& functional) {
     for (const AtenNode& node : out.old().aten_nodes) {
       const bool leaves = std::any_of(node.results.begin(), node.results.end(),
                                       [&](ValueId id) { return id != kNoValue && handed_out[id]; });
-      const std::string key = leaves || is_pinned(node) ? std::string() : key_of(node, out);
+      const auto name = [&](ValueId id) { return out.map(id); };
+      const std::string key = leaves || is_pinned(node) ? std::string() : graph::operator_key(node, name);
       if (key.empty()) {
         out.copy(node);
         continue;

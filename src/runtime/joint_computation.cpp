@@ -21,6 +21,7 @@
 #include "fake/autograd_node.h"
 #include "graph/aliases.h"
 #include "runtime/autocast_scope.h"
+#include "runtime/device/memory_pool.h"
 #include "runtime/freed_results.h"
 #include "runtime/gradient_chain.h"
 #include "runtime/jagged_results.h"
@@ -164,6 +165,7 @@ class GradientNode final : public autograd::CompiledNode {
     for (const at::Tensor* input : inputs) inputs_.push_back(*input);
     for (size_t i = 0; i < originals.size(); ++i) inputs_[program_->written[i]] = originals[i];
     for (const at::Tensor& input : inputs_) versions_.push_back(input.is_inference() ? 0 : input._version());
+    pending_.emplace();
   }
   const std::shared_ptr<autograd::RootHooks>& hooks() const { return hooks_; }
   void keep_random_state(const std::vector<at::Tensor>& states) { random_states_ = states; }
@@ -245,6 +247,7 @@ class GradientNode final : public autograd::CompiledNode {
     for (SavedVariable& saved : saved_) saved.reset_data();
     reread_.clear();
     inputs_.clear();
+    pending_.reset();
     released_ = true;
   }
 
@@ -384,6 +387,7 @@ class GradientNode final : public autograd::CompiledNode {
   std::vector<uint32_t> versions_;
   std::vector<at::Tensor> random_states_;
   const Autocast autocast_;
+  std::optional<PendingBackward> pending_;
   bool released_ = false;
 };
 

@@ -208,6 +208,34 @@ def test_gradients_are_eagers(name: str, budget: float, dynamic: bool) -> None:
     assert stats["saved_bytes"] <= stats["eager_saved_bytes"] or name == "checkpointed_dropping"
 
 
+def masked_layers(x: Tensor, keep: Tensor, count: int, written: bool) -> Tensor:
+    """Attention makes numbers of the mask in each layer, which its backward reads."""
+    keep = keep.clone()
+    for layer in range(count):
+        x = nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=keep) + x
+        if written:
+            keep[layer, layer] = False
+    return x
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_what_equal_operators_make_is_saved_once(written: bool) -> None:
+    keep = torch.ones(256, 256, dtype=torch.bool).tril()
+    saved = []
+    for count in (2, 3):
+        magneto.reset()
+        found = []
+        for call in (masked_layers, magneto.compile(masked_layers, fullgraph=True)):
+            torch.manual_seed(0)
+            x = torch.randn(1, 2, 256, 16, requires_grad=True)
+            call(x, keep, count, written).sum().backward()
+            found.append(x.grad)
+        torch.testing.assert_close(found[0], found[1])
+        saved.append(magneto.stats()["saved_bytes"])
+    mask = 4 * 256 * 256
+    assert (saved[1] - saved[0] < mask) == (not written)
+
+
 def test_fractions_save_less() -> None:
     held = []
     for budget in BUDGETS[:3]:

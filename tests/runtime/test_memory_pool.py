@@ -168,3 +168,37 @@ def test_a_step_takes_no_more_memory_than_eagers() -> None:
     )
     eager, ours = map(int, found.stdout.split())
     assert ours < 1.05 * eager + (4 << 20), f"{ours >> 20} MB, eager {eager >> 20}"
+
+
+def test_a_loss_in_eager_finds_free_pages() -> None:
+    """What a thread allocates between its forward and the backward comes from the pool, and lives as long as it is held;
+    what another thread allocates does not, nor what is allocated behind the backward."""
+    model, x = network(), torch.randn(2048, 64)
+    compiled = magneto.compile(model)
+    compiled(x).square().mean().backward()
+    kept: list[torch.Tensor] = []
+
+    def make(number: int) -> None:
+        kept.append(torch.full((300, 300), float(number)))
+
+    def elsewhere(number: int) -> None:
+        thread = threading.Thread(target=make, args=(number,))
+        thread.start()
+        thread.join()
+
+    def takes_from_pool(call: Callable[[int], None], number: int) -> bool:
+        before = magneto.stats()["memory"]["outputs"]
+        call(number)
+        return before - magneto.stats()["memory"]["outputs"] >= 300 * 300 * 4
+
+    for number in range(3):
+        loss = compiled(x).square().mean()
+        assert takes_from_pool(make, number)
+        assert not takes_from_pool(elsewhere, number)
+        loss.backward()
+        assert not takes_from_pool(make, number)
+    del loss
+    model.zero_grad()
+    for place, tensor in enumerate(kept):
+        assert tensor.eq(place // 3).all()
+        assert tensor.resize_(500, 500).flatten()[: 300 * 300].eq(place // 3).all()

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <iterator>
 #include <map>
@@ -221,15 +222,22 @@ void* take_from_region(size_t bytes) {
 c10::DataPtr owned(void* data) { return {data, data, &give_back, c10::Device(c10::DeviceType::CPU)}; }
 
 thread_local bool results_are_pooled = false;
+/// A backward is to come of a forward that it has run.
+thread_local bool thread_trains = false;
+std::atomic<int64_t> pending_backwards = 0;
 
-/// PyTorch's own allocator, but for what `PooledResults` is for.
+bool is_pooled_here() {
+  return results_are_pooled || (thread_trains && pending_backwards.load(std::memory_order_relaxed) > 0);
+}
+
+/// PyTorch's own allocator, but for what `PooledResults` and `PendingBackward` are for.
 class OperatorsAllocator final : public c10::Allocator {
  public:
   explicit OperatorsAllocator(c10::Allocator& plain) : plain_(plain) {}
 
   c10::DataPtr allocate(size_t bytes) override {
-    void* const data =
-        results_are_pooled && static_cast<int64_t>(bytes) >= kLeastPooledBytes ? take_from_region(bytes) : nullptr;
+    const bool pooled = static_cast<int64_t>(bytes) >= kLeastPooledBytes && is_pooled_here();
+    void* const data = pooled ? take_from_region(bytes) : nullptr;
     return data ? owned(data) : plain_.allocate(bytes);
   }
   c10::DeleterFnPtr raw_deleter() const override { return &free_any; }
@@ -260,6 +268,12 @@ PooledResults::PooledResults(bool pooled) : before_(std::exchange(results_are_po
 }
 
 PooledResults::~PooledResults() { results_are_pooled = before_; }
+
+PendingBackward::PendingBackward() {
+  thread_trains = true;
+  ++pending_backwards;
+}
+PendingBackward::~PendingBackward() { --pending_backwards; }
 
 c10::Storage take_pooled(size_t bytes) {
   void* data = take_from_region(bytes);

@@ -38,6 +38,15 @@ class PooledResults {
   const bool before_;
 };
 
+/// While one lives, a backward of ours is to come, and what threads allocate that have run such forwards comes from
+/// here: the loss, which is eager's, finds the pages of what the forward needs no more.
+class PendingBackward {
+ public:
+  PendingBackward();
+  ~PendingBackward();
+  PendingBackward(const PendingBackward&) = delete;
+};
+
 /// Gives the pages of all free ranges back to the system: what needed them is gone.
 void forget_pooled();
 
