@@ -62,6 +62,55 @@ def recurrent_with_all_weights_normed() -> Loop:
     return lambda: descend(optimizer, layer(torch.randn(4, 2, 6))[0].square().mean()), [layer, optimizer]
 
 
+@loop()
+def normed_weights_used_twice() -> Loop:
+    layer = nn.utils.weight_norm(nn.LSTM(6, 5, bidirectional=True), "weight_hh_l0_reverse")
+    optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+
+    def step() -> Any:
+        loss = descend(optimizer, layer(torch.randn(4, 2, 6))[0].square().mean())
+        with torch.no_grad():
+            return loss, layer(torch.randn(4, 2, 6))[0]
+
+    return step, [layer, optimizer]
+
+
+# -- leaves made inside --------------------------------------------------------------------------------------------------
+
+
+@loop()
+def samples_of_an_energy() -> Loop:
+    energy = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 1))
+    optimizer = torch.optim.SGD(energy.parameters(), 0.1)
+
+    def step() -> Any:
+        x = torch.rand(4, 6).requires_grad_()
+        for _ in range(3):
+            x.grad = None
+            energy(x).sum().backward()
+            x.data.add_(x.grad, alpha=-0.1).clamp_(0, 1)
+        seen = x.grad
+        x.grad = None
+        return descend(optimizer, energy(torch.rand(4, 6)).mean() - energy(x.detach()).mean()), seen, x.grad is None
+
+    return step, [energy, optimizer]
+
+
+@loop()
+def cleared_and_handed_on() -> Loop:
+    weight = nn.Parameter(torch.ones(3))
+
+    def step() -> Any:
+        x = torch.rand(3).requires_grad_()
+        (weight * x).sum().backward()
+        x.grad = None
+        y = x.detach() * 2
+        torch.sum(y * weight).backward()
+        return y, x.grad
+
+    return step, [weight]
+
+
 # -- backwards that take gradients themselves ---------------------------------------------------------------------------
 
 

@@ -251,6 +251,12 @@ bool Attributes::write_of_tensor(PyObject* owner, PyObject* name, PyObject* valu
     c.gradients.set_at_end(owner);
     return true;
   }
+  const bool clears = value == Py_None && name == MAGNETO_STR("grad");
+  if (clears && is_fake_tensor(owner) && is_exact_tensor_type(Py_TYPE(owner)) && !c.tensors.is_input(owner) &&
+      !c.torch.is_overridden({&owner, 1})) {
+    c.gradients.grads.erase(c.session->value_of(unpack_tensor(owner)));
+    return true;
+  }
   if (setter && PyFunction_Check(setter)) return write_of_object(owner, name, value, setter);
   store_tensor_attr(owner, name, value);
   return true;
