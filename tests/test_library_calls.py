@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import magneto
 import magneto.exc
@@ -101,6 +102,32 @@ def test_a_function_writes_to_a_table_with_pairs_as_keys() -> None:
         assert torch.equal(compiled(x, ours), program(x, theirs))
         assert list(ours) == list(theirs)
     assert magneto.stats()["breaks"] == 0
+
+
+LINEAR, LAYERS = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
+
+
+def copied_layers(x: torch.Tensor) -> torch.Tensor:
+    for layer in [copy.deepcopy(LINEAR) for _ in range(3)]:
+        x = layer(x)
+    return x
+
+
+def averaged(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    mine = copy.deepcopy(LAYERS)
+    with torch.no_grad():
+        for weight in mine.parameters():
+            weight.mul_(0.5)
+    return mine(x), LAYERS(x)
+
+
+@pytest.mark.parametrize("program", [copied_layers, averaged])
+def test_modules_are_copied_in_the_graph(program: Callable[[torch.Tensor], Any]) -> None:
+    """CPython keeps what `copyreg` finds of a class on it, where the class takes attributes; OrderedDict takes none."""
+    x = torch.randn(2, 4)
+    compiled = magneto.compile(program, fullgraph=True)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), program(x))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

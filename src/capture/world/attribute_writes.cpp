@@ -98,6 +98,10 @@ void Attributes::store_class_attr(PyTypeObject* owner, PyObject* name, PyObject*
   const char* text = PyUnicode_AsUTF8(name);
   const bool special = std::strncmp(text, "__", 2) == 0;  // CPython copies them to slots, which C code reads
   PyObject* on_meta = type_lookup(Py_TYPE(owner), name);
+  if (PyType_HasFeature(owner, Py_TPFLAGS_IMMUTABLETYPE) && Py_IS_TYPE(object, &PyType_Type)) {
+    PyType_Type.tp_setattro(object, name, value);  // raises
+    throw PythonError{};
+  }
   if (special || !c.world.is_outside(object) || !PyType_HasFeature(owner, Py_TPFLAGS_HEAPTYPE) ||
       PyType_HasFeature(owner, Py_TPFLAGS_IMMUTABLETYPE) || (on_meta && Py_TYPE(on_meta)->tp_descr_set)) {
     c.side_exit(BreakReason::Mutation, std::string("the attribute ") + text + " of a class is set");
