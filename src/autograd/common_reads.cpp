@@ -16,8 +16,8 @@ using graph::AtenNode;
 using graph::kNoValue;
 using graph::ValueId;
 
-graph::Graph with_common_reads(const graph::Graph& joint, const JointRange& range, const PartitionWay& way,
-                               std::vector<ValueId>& gradients) {
+std::optional<graph::Graph> with_common_reads(const graph::Graph& joint, const JointRange& range,
+                                              const PartitionWay& way, std::vector<ValueId>& gradients) {
   const graph::Aliases aliases(joint);
   std::vector<ValueId> first(joint.values.size());
   std::iota(first.begin(), first.end(), 0);
@@ -46,8 +46,8 @@ graph::Graph with_common_reads(const graph::Graph& joint, const JointRange& rang
       any = true;
     }
   }
+  if (!any) return std::nullopt;
   graph::Graph merged = joint;
-  if (!any) return merged;
   for (size_t i = range.begin; i < range.end; ++i) {
     for (graph::AtenArg& arg : merged.aten_nodes[i].args) graph::rename(arg, first);
   }

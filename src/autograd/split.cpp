@@ -1,5 +1,6 @@
 // The backward half of a joint graph.
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <stdexcept>
 
@@ -212,8 +213,8 @@ void split(const Graph& joint, const JointRange& range, const std::vector<ValueI
            const std::vector<ValueId>& gradients, const PartitionWay& way, Backward& backward) {
   if (!way.recompute) return Splitter(joint, range, tangents, backward).run(gradients, way);
   std::vector<ValueId> wanted = gradients;
-  const Graph merged = with_common_reads(joint, range, way, wanted);
-  Splitter(merged, range, tangents, backward).run(wanted, way);
+  const std::optional<Graph> merged = with_common_reads(joint, range, way, wanted);
+  Splitter(merged ? *merged : joint, range, tangents, backward).run(wanted, way);
 }
 
 }  // namespace magneto::autograd
