@@ -67,6 +67,8 @@ PyObject* with_sizes(PyObject* callable, CallArgs& args, std::vector<Ref>& made)
 /// autograd they run one by one, and what they call has a derivative.)
 bool is_transformed(PyObject* object);
 
+/// magneto._C.copied_alone. (copied_tensors.cpp)
+Ref handle_copied_alone(Capture& capture, const CallArgs& args);
 /// Raises TypeError unless there are `least` to `most` positional arguments and no others.
 void check_count(const CallArgs& args, size_t least, size_t most, const char* name);
 inline Ref boolean(bool value) { return Ref::borrow(value ? Py_True : Py_False); }

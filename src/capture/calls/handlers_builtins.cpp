@@ -142,7 +142,9 @@ Ref handle_delattr(Capture& capture, const CallArgs& args) {
 Ref handle_id(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 1, "id");
   PyObject* value = args.values[0];
-  const bool for_memo = module_of(capture.frame->globals) == "copy";
+  // Keys of a memo, which are compared with each other alone.
+  const std::string_view module = module_of(capture.frame->globals);
+  const bool for_memo = module == "copy" || module == "magneto._copies" || module == "torch.nn.parameter";
   if (!for_memo && !is_scalar(value)) value = capture.world.pinned(value);
   return checked(PyLong_FromVoidPtr(value));
 }

@@ -231,6 +231,7 @@ std::span<const HandlerRow> tensor_handlers() {
       {"torch._C.Generator.set_state", set_generator_state},
       {"torch._C.Generator.initial_seed", seed_of_generator},
       {"torch._C.TensorBase.detach_", handle_detach},
+      {"magneto._C.copied_alone", handle_copied_alone},
       {"torch._C.TensorBase.untyped_storage", handle_storage},
       {"magneto._C.UnknownNumber.nbytes", handle_storage_size},
       {"magneto._C.UnknownNumber.size", handle_storage_size},

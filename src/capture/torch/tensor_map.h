@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "graph/graph.h"
 #include "guards/source.h"
@@ -56,6 +57,9 @@ class TensorMap {
   Ref nested_int(PyObject* function, const CallArgs& args);
   /// What the tensor stands for, and how that is read. Nulls: the segment has made it.
   std::pair<PyObject*, const guards::Source*> original(PyObject* tensor) const;
+  /// A plain tensor that copy.deepcopy may copy by an operator: it fills memory in which no other lies that the segment
+  /// copies so. (copied_tensors.cpp)
+  bool is_copied_alone(PyObject* tensor);
   /// Inputs from `first` on, which have been taken out of the graph, become inputs again. False: one can't.
   bool add_again(size_t first);
 
@@ -68,6 +72,10 @@ class TensorMap {
 
  private:
   void fill_nested_sizes(PyObject* raw);
+  bool guard_memory(PyObject* real, const guards::Source* source);
+
+  std::vector<Ref> copied_;                                                // what is_copied_alone has said yes to
+  std::pair<const guards::Source*, size_t> copied_memory_ = {nullptr, 0};  // the last check of those from outside
   Capture& c;
 };
 
