@@ -64,7 +64,10 @@ def beside_python(x: torch.Tensor) -> Any:
     return x * kept[0], kept, f"{np.random.rand():.6f}"
 
 
-ONE_GRAPH = (scalars, normal_numbers_come_in_pairs, decides, mixup, ints, own_generators, beside_python)
+def arrays(x: torch.Tensor) -> Any:
+    noise = np.random.normal(0, 1, size=x.shape)
+    scale = torch.from_numpy(np.random.rand(4)).float()
+    return x + torch.tensor(noise, dtype=x.dtype), x * scale, noise
 
 
 def arrays_between(x: torch.Tensor) -> Any:
@@ -72,10 +75,62 @@ def arrays_between(x: torch.Tensor) -> Any:
     return x * before * behind, several
 
 
+def arrays_are_written_and_given(x: torch.Tensor) -> Any:
+    ours = np.random.randn(3)
+    ours += 1
+    theirs = PCG.integers(0, 5, size=[2, 2])
+    return ours, theirs, theirs.sum(), x + torch.from_numpy(ours)[:, None]
+
+
+def orders(x: torch.Tensor) -> Any:
+    order = torch.from_numpy(np.random.permutation(3))
+    chosen = PCG.choice(3, size=2, replace=False)
+    weighted = OWN.choice(4, size=5, p=[0.1, 0.2, 0.3, 0.4])
+    return x[order], x[torch.as_tensor(chosen)], weighted, PCG.permutation(5)
+
+
+def dtypes(x: torch.Tensor) -> Any:
+    drawn = PCG.random(4, dtype=np.float32), PCG.standard_normal(size=(1, 4), dtype=np.float32)
+    return x * torch.from_numpy(drawn[0]) + torch.from_numpy(drawn[1]), np.random.randint(0, 2, 3, dtype=bool)
+
+
 def seeded_inside(x: torch.Tensor) -> Any:
     first = np.random.rand()
     np.random.seed(4)
-    return x * first * np.random.rand(), np.random.randint(10)
+    return x * first * np.random.rand(), np.random.randint(10), np.random.rand(2)
+
+
+def seeded_last(x: torch.Tensor) -> Any:
+    OWN.seed(3)
+    noise = OWN.randn(1)
+    np.random.seed(7)
+    return x + torch.from_numpy(noise), np.random.rand
+
+
+def seeded_twice(x: torch.Tensor) -> Any:
+    np.random.seed(1)
+    first = np.random.standard_normal()
+    np.random.seed(1)
+    return x, first, np.random.standard_normal(), np.random.standard_normal()
+
+
+ONE_GRAPH = (
+    scalars,
+    normal_numbers_come_in_pairs,
+    decides,
+    mixup,
+    ints,
+    own_generators,
+    beside_python,
+    arrays,
+    arrays_between,
+    arrays_are_written_and_given,
+    orders,
+    dtypes,
+    seeded_inside,
+    seeded_last,
+    seeded_twice,
+)
 
 
 def state_kept_and_set(x: torch.Tensor) -> Any:
@@ -103,13 +158,45 @@ def raises(x: torch.Tensor) -> torch.Tensor:
         return x - np.random.rand()
 
 
+def raises_for_arrays(x: torch.Tensor) -> Any:
+    try:
+        return x + np.random.choice(3, size=5, replace=False)
+    except ValueError as error:
+        return x - np.random.rand(), str(error)
+
+
+def large(x: torch.Tensor) -> Any:
+    return np.random.rand(100, 100), x + np.random.rand()
+
+
+def numbers_of_numpy(x: torch.Tensor) -> Any:
+    return x + PCG.integers(5), np.random.choice(3)
+
+
+def wrong_seeds(x: torch.Tensor) -> Any:
+    try:
+        np.random.seed(-1)
+    except ValueError as error:
+        return x, str(error), np.random.rand()
+
+
 def shuffles(x: torch.Tensor) -> Any:
     order = [0, 1, 2]
     np.random.shuffle(order)
     return x[order], np.random.choice(3), np.random.rand()
 
 
-SIDE_EXITS = (arrays_between, seeded_inside, state_kept_and_set, many, made_inside, raises, shuffles)
+SIDE_EXITS = (
+    state_kept_and_set,
+    many,
+    made_inside,
+    raises,
+    raises_for_arrays,
+    large,
+    numbers_of_numpy,
+    wrong_seeds,
+    shuffles,
+)
 
 
 def states() -> Any:

@@ -36,6 +36,7 @@ Ref bits_of(PyObject* random, int count) {
 struct NumpyCall {
   std::string text;
   Ref caller;
+  Ref seed;  // of a call that sets the state, and gives nothing; else null
 };
 constexpr Draw kFirstCall = -1000;
 
@@ -85,13 +86,26 @@ class SavedFields {
   const std::vector<char> bytes_;
 };
 
-Ref draw_all(PyObject* random, Py_ssize_t last) {
+template <typename Draws>
+Ref draw_each(PyObject* random, const Draws& draws) {
   Ref drawn;
-  for (const Draw draw : draws_until(last)) {
+  for (const Draw draw : draws) {
     drawn = Ref::steal(PyObject_CallOneArg(caller_of(draw), random));
     if (!drawn) break;
   }
   return drawn;
+}
+
+Ref draw_all(PyObject* random, Py_ssize_t last) { return draw_each(random, draws_until(last)); }
+
+/// What follows from a seed alone. Null (no error set): none of the draws sets one.
+Ref draw_from_seed(Py_ssize_t last) {
+  static constinit Imported type("numpy.random.mtrand", "RandomState");
+  const std::vector<Draw> draws = draws_until(last);
+  const auto seeded = std::ranges::find_if(draws.rbegin(), draws.rend(), seed_of);
+  if (seeded == draws.rend()) return {};
+  const Ref random = Ref::steal(PyObject_CallOneArg(type.get(), seed_of(*seeded)));
+  return random ? draw_each(random.get(), std::ranges::subrange(seeded.base(), draws.end())) : Ref();
 }
 
 Ref draw_with_fields(PyObject* random, PyObject* generator, Py_ssize_t last) {
@@ -146,6 +160,7 @@ bool has_states_in_fields() {
 
 /// From a RandomState, whose state has more than that of its bit generator, or a Generator.
 Ref peek_numpy(PyObject* random, Py_ssize_t last) {
+  if (Ref drawn = draw_from_seed(last); drawn || PyErr_Occurred()) return drawn;
   const bool of_own = PyObject_HasAttrString(random, "get_state");
   const Ref generator = Ref::steal(PyObject_GetAttrString(random, of_own ? "_bit_generator" : "bit_generator"));
   if (!generator) return {};
@@ -203,12 +218,23 @@ Draw draw_of_call(PyObject* name, const std::vector<PyObject*>& values, PyObject
   const Draw draw = kFirstCall - (found - known_calls().begin());
   if (found == known_calls().end()) {
     static constinit Imported maker("operator", "methodcaller");
-    known_calls().push_back({text, Ref::steal(PyObject_Call(maker.get(), args.get(), named.get()))});
+    const bool sets_seed = PyUnicode_CompareWithASCIIString(name, "seed") == 0;
+    known_calls().push_back({text, Ref::steal(PyObject_Call(maker.get(), args.get(), named.get())),
+                             sets_seed ? Ref::borrow(values.front()) : Ref()});
   }
   return draw;
 }
 
 PyObject* caller_of(Draw draw) { return draw > kFirstCall ? nullptr : known_calls()[kFirstCall - draw].caller.get(); }
+
+PyObject* seed_of(Draw draw) { return draw > kFirstCall ? nullptr : known_calls()[kFirstCall - draw].seed.get(); }
+
+bool has_own_twister(PyObject* random) {
+  if (std::string_view(Py_TYPE(random)->tp_name) != "numpy.random.mtrand.RandomState") return false;
+  const Ref generator = Ref::steal(PyObject_GetAttrString(random, "_bit_generator"));
+  PyErr_Clear();
+  return generator && std::string_view(Py_TYPE(generator.get())->tp_name) == "numpy.random._mt19937.MT19937";
+}
 
 Py_ssize_t draw_behind(Py_ssize_t before, Draw draw) {
   const std::pair key(before, draw);

@@ -21,10 +21,14 @@ bool is_numpy_random(PyObject* object);
 /// that, calls of methods of NumPy's.
 using Draw = int64_t;
 
-/// `name(*args, **{kwnames: ...})`, of numbers; `values` as vectorcalls have them.
+/// `name(*args, **{kwnames: ...})`, of constants; `values` as vectorcalls have them. `seed` has one.
 Draw draw_of_call(PyObject* name, const std::vector<PyObject*>& values, PyObject* kwnames);
 /// An operator.methodcaller, which draws from what it is called with; null: it is no such call. Borrowed.
 PyObject* caller_of(Draw draw);
+/// What such a call seeds the generator with; null: it draws. Borrowed.
+PyObject* seed_of(Draw draw);
+/// A RandomState that may be seeded.
+bool has_own_twister(PyObject* random);
 
 /// A draw and all those in front of it: numbered for the process's life. `before`: -1, or such a number.
 Py_ssize_t draw_behind(Py_ssize_t before, Draw draw);

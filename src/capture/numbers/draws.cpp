@@ -15,7 +15,9 @@
 #include "capture/numbers/symbols.h"
 #include "capture/numbers/unknown_number.h"
 #include "capture/world/attributes.h"
+#include "capture/world/containers.h"
 #include "capture/world/world.h"
+#include "guards/array.h"
 #include "guards/draw.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
@@ -35,6 +37,15 @@ constexpr size_t kMostNumpyDraws = 8;  // which cost more
 constexpr int64_t kMostOutcomes = 8;
 /// Larger bounds are drawn for real.
 constexpr int64_t kLargestBound = int64_t{1} << 48;
+
+/// Arrays are drawn twice, in front of a run and behind it: larger ones for real.
+constexpr Py_ssize_t kMostBytes = 1 << 16;
+
+bool is_small_array(PyObject* object) {
+  if (!guards::is_array(object)) return false;
+  const Ref bytes = Ref::steal(PyObject_GetAttrString(object, "nbytes"));
+  return bytes && PyLong_AsSsize_t(bytes.get()) <= kMostBytes;
+}
 
 using Drawn = std::pair<Ref, Py_ssize_t>;
 
@@ -92,7 +103,9 @@ Ref Numbers::draw(PyObject* random, Draw draw) {
   if (c.feedback.needed.count(place_of(source))) return {};
   const Ref now = guards::peek_random(random, last);
   if (!now && !of_numpy) throw PythonError{};
-  if (!now || !(PyFloat_CheckExact(now.get()) || PyLong_CheckExact(now.get()))) {  // the call itself raises
+  const bool number = now && (PyFloat_CheckExact(now.get()) || PyLong_CheckExact(now.get()));
+  const Ref layout = now && !number && is_small_array(now.get()) ? guards::layout_of(now.get()) : Ref();
+  if (!number && !layout) {  // the call itself raises
     PyErr_Clear();
     return {};
   }
@@ -101,10 +114,28 @@ Ref Numbers::draw(PyObject* random, Draw draw) {
   } else {
     draws.emplace_back(Ref::borrow(random), last);
   }
+  if (layout) {
+    c.guards.array(source, layout.get());
+    return c.world.wrap(now.get(), source);
+  }
   c.guards.type(source, Py_TYPE(now.get()));
   if (PyFloat_CheckExact(now.get()) || c.options.dynamic < Dynamic::Automatic)
     return unknown_number(now.get(), source, /*changes=*/true);
   return c.symbols.size_number(c.symbols.symbol_of_number(source, PyLong_AsLongLong(now.get())));
+}
+
+Ref Numbers::seed(PyObject* random, Draw draw) {
+  Drawn* const drawn = drawn_from(draws, random);
+  const Py_ssize_t before = drawn ? drawn->second : -1;
+  if (!c.world.source_of(random) || guards::draws_until(before).size() >= kMostNumpyDraws || c.feedback.needs_all)
+    return {};
+  const Py_ssize_t last = guards::draw_behind(before, draw);
+  if (drawn) {
+    drawn->second = last;
+  } else {
+    draws.emplace_back(Ref::borrow(random), last);
+  }
+  return Ref::borrow(Py_None);
 }
 
 bool Numbers::let_draws_decide(const Source* source, bool outcome, bool is_size) {
@@ -183,33 +214,111 @@ Ref draw_by_function(Capture& capture, PyObject* function, const CallArgs& args)
 
 namespace {
 
-/// Methods that give one number where no size is asked for, and do nothing else.
-constexpr std::string_view kNumberMethods[] = {
-    "beta",    "binomial", "chisquare",     "exponential", "gamma",           "geometric",  "gumbel",
-    "laplace", "logistic", "lognormal",     "normal",      "poisson",         "rand",       "randint",
-    "randn",   "random",   "random_sample", "rayleigh",    "standard_normal", "triangular", "uniform",
+/// Methods that give numbers, or arrays of them, and do nothing else.
+constexpr std::string_view kDrawMethods[] = {
+    "beta",
+    "binomial",
+    "chisquare",
+    "choice",
+    "dirichlet",
+    "exponential",
+    "f",
+    "gamma",
+    "geometric",
+    "gumbel",
+    "hypergeometric",
+    "integers",
+    "laplace",
+    "logistic",
+    "lognormal",
+    "multinomial",
+    "negative_binomial",
+    "normal",
+    "pareto",
+    "permutation",
+    "poisson",
+    "power",
+    "rand",
+    "randint",
+    "randn",
+    "random",
+    "random_sample",
+    "rayleigh",
+    "standard_cauchy",
+    "standard_exponential",
+    "standard_gamma",
+    "standard_normal",
+    "standard_t",
+    "triangular",
+    "uniform",
+    "vonmises",
+    "wald",
+    "weibull",
+    "zipf",
 };
+
+/// One that a run's guards may hand to NumPy again: a number or a name, a class of NumPy's, or a tuple of such (in
+/// place of a list, too: methods that draw don't tell them apart). Null: it is none, or differs from call to call.
+Ref constant_argument(Capture& capture, PyObject* value) {
+  if (is_unknown_number(value) && changes(unknown_of(value))) return {};
+  Ref known = capture.numbers.known(value);
+  PyTypeObject* const type = Py_TYPE(known.get());
+  if (is_scalar(known.get()) || known.get() == Py_None || PyBool_Check(known.get())) return known;
+  if (PyType_Check(known.get())) {
+    const auto* named = reinterpret_cast<PyTypeObject*>(known.get());
+    return PyType_HasFeature(const_cast<PyTypeObject*>(named), Py_TPFLAGS_HEAPTYPE) ? Ref() : known;
+  }
+  if (type != &PyTuple_Type && type != &PyList_Type && type != size_class()) return {};
+  const bool outside = type == size_class() && capture.world.is_outside(known.get());
+  const Ref items = outside ? capture.containers.contents_of(known.get()) : capture.containers.resolve(known.get());
+  Ref made = checked(PyTuple_New(PySequence_Fast_GET_SIZE(items.get())));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(made.get()); ++i) {
+    Ref item = constant_argument(capture, PySequence_Fast_GET_ITEM(items.get(), i));
+    if (!item) return {};
+    PyTuple_SET_ITEM(made.get(), i, item.release());
+  }
+  return made;
+}
+
+/// As NumPy takes it without asking the system for one.
+bool is_seed(PyObject* value) {
+  if (!PyLong_CheckExact(value)) return false;
+  int overflow = 0;
+  const long long seed = PyLong_AsLongLongAndOverflow(value, &overflow);
+  return !overflow && seed >= 0 && seed <= UINT32_MAX;
+}
 
 }  // namespace
 
 Ref draw_of_numpy(Capture& capture, PyObject* callable, const CallArgs& args) {
   if (!std::string_view(Py_TYPE(callable)->tp_name).ends_with(".cython_function_or_method")) return {};
+  static constinit Imported seed_shared("numpy.random", "seed"), shared("numpy.random.mtrand", "_rand");
+  static constinit Imported seed_own("numpy.random.mtrand", "RandomState.seed");
+  if (callable == seed_shared.get() && callable != seed_own.get()) {  // a function of the module, and no method
+    const Ref random = capture.world.wrap(shared.get(), capture.sources.constant(shared.get()));
+    CallArgs of_method = args;
+    of_method.values.insert(of_method.values.begin(), random.get());
+    return draw_of_numpy(capture, seed_own.get(), of_method);
+  }
   if (args.positional() == 0 || !guards::is_numpy_random(args.values[0])) return {};
   const Ref name = checked(PyObject_GetAttrString(callable, "__name__"));
   const Ref own = Ref::steal(PyObject_GetAttr(reinterpret_cast<PyObject*>(Py_TYPE(args.values[0])), name.get()));
-  if (own.get() != callable || std::ranges::count(kNumberMethods, PyUnicode_AsUTF8(name.get())) == 0) {
+  const bool seeds = PyUnicode_CompareWithASCIIString(name.get(), "seed") == 0;
+  if (own.get() != callable || (!seeds && std::ranges::count(kDrawMethods, PyUnicode_AsUTF8(name.get())) == 0)) {
     PyErr_Clear();
     return {};
   }
   std::vector<Ref> known;
   std::vector<PyObject*> values;
   for (size_t i = 1; i < args.values.size(); ++i) {
-    if (is_unknown_number(args.values[i]) && changes(unknown_of(args.values[i]))) return {};
-    known.push_back(capture.numbers.known(args.values[i]));
+    known.push_back(constant_argument(capture, args.values[i]));
+    if (!known.back()) return {};
     values.push_back(known.back().get());
-    if (!PyFloat_CheckExact(values.back()) && !PyLong_CheckExact(values.back())) return {};
   }
-  return capture.numbers.draw(args.values[0], guards::draw_of_call(name.get(), values, args.kwnames));
+  const bool seed = seeds && values.size() == 1 && is_seed(values[0]) && guards::has_own_twister(args.values[0]);
+  if (seeds && !seed) return {};
+  const Draw draw = guards::draw_of_call(name.get(), values, args.kwnames);
+  return seed ? capture.numbers.seed(args.values[0], draw) : capture.numbers.draw(args.values[0], draw);
 }
 
 }  // namespace magneto::capture

@@ -45,6 +45,8 @@ class Numbers {
   /// (draws.cpp)
   /// Null: that is not to be had.
   Ref draw(PyObject* random, guards::Draw draw);
+  /// What sets the state of a generator of NumPy, likewise: None. Null: that is not to be had.
+  Ref seed(PyObject* random, guards::Draw draw);
   /// From outside, with the methods that a random.Random has by itself.
   bool is_drawable(PyObject* random);
   /// Captures for each outcome of further draws from such ranges, beside those that decide already, are few.
