@@ -56,7 +56,9 @@ def torch_compile(
     if model is None:
         return functools.partial(torch_compile, **arguments)
     if (getattr(model, "__module__", None) or "").startswith(_OWN_OPERATORS):
-        return model  # torch.cond and its like compile themselves when they are called eagerly: they run as they are
+        from magneto._install import control_flow
+
+        return control_flow.run_as_written(model)  # torch.cond and its like, which are called eagerly
     if isinstance(model, type):
         return _compile_class(model, arguments)
     if options is not None and isinstance(_backends.resolve(arguments["backend"]), str):
