@@ -37,3 +37,26 @@ def test_what_no_guard_tells_of_a_tensor_is_read_for_real(read: Callable[[torch.
     for x in (torch.ones(3), torch.ones(6)[3:], written, leaf[:3], leaf.split(3)[1], kept, leaf[3:].detach()):
         assert compiled(x)[1] == read(x)
         assert compiled(x)[1] == read(x)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_whether_a_tensor_is_a_leaf_is_asked_of_each_run(backend: str) -> None:
+    def program(x: torch.Tensor) -> Any:
+        y = x.detach() * (2 if x.is_leaf else 3)
+        return y, x.grad_fn is None, bool(x.requires_grad and not x.is_leaf)
+
+    compiled = magneto.compile(program, backend=backend, fullgraph=True)
+    leaf = torch.ones(3, requires_grad=True)
+    for x in (
+        torch.ones(3),
+        leaf,
+        leaf * 2,
+        leaf[:3],
+        leaf.detach(),
+        torch.nn.Parameter(torch.ones(3)),
+        leaf * 2,
+        leaf,
+    ):
+        got, want = compiled(x), program(x)
+        assert torch.equal(got[0], want[0]) and got[1:] == want[1:]
+    assert magneto.stats()["breaks"] == 0

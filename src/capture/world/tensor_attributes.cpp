@@ -93,12 +93,35 @@ static bool is_compared_with_none(const Capture& c) {
          c.frame->info->instrs[next.next].op == Op::IS_OP;
 }
 
-/// Whether a tensor that the segment has made has a history: its stand-in knows. What it is, is another object there.
+namespace {
+
+/// 1 for a tensor that autograd has no history of, else 0.
+PyObject* leaf_number(PyObject*, PyObject* const* args, Py_ssize_t) {
+  return PyLong_FromLong(unpack_tensor(args[0]).is_leaf());
+}
+
+PyObject* leaf_reader() {
+  static PyMethodDef method = {"leaf_of", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&leaf_number)),
+                               METH_FASTCALL, nullptr};
+  static PyObject* const function = checked(PyCFunction_New(&method, nullptr)).release();
+  return function;
+}
+
+}  // namespace
+
+/// Whether the tensor has a history: a stand-in knows what the segment has done, and of a tensor from outside each run
+/// asks. What it is, is another object there.
 Ref Attributes::read_history(PyObject* owner, PyObject* name) {
   const at::Tensor& tensor = unpack_tensor(owner);
   if (!tensor.requires_grad()) return {};
-  const bool has_history = static_cast<bool>(tensor.grad_fn());
-  if (!has_history && c.tensors.original(owner).first) return refuse_graph_fact(owner, name);
+  bool has_history = static_cast<bool>(tensor.grad_fn());
+  const auto [real, source] = c.tensors.original(owner);
+  if (real) {
+    if (!is_fake_tensor(owner) || is_transformed(owner)) return refuse_graph_fact(owner, name);
+    const Ref leaf = checked(leaf_number(nullptr, &real, 1));
+    c.guards.equals(c.sources.call(leaf_reader(), source, nullptr), leaf.get());
+    has_history |= !unpack_tensor(real).is_leaf();
+  }
   if (name == MAGNETO_STR("is_leaf")) return Ref::borrow(has_history ? Py_False : Py_True);
   if (!has_history) return Ref::borrow(Py_None);
   if (!is_compared_with_none(c)) return refuse_graph_fact(owner, name);
