@@ -7,7 +7,6 @@
 #include "graph/aliases.h"
 #include "graph/operator_key.h"
 #include "graph/partition.h"
-#include "ops/kinds.h"
 #include "passes/effects.h"
 
 namespace magneto::autograd {
@@ -24,8 +23,7 @@ std::optional<graph::Graph> with_common_reads(const graph::Graph& joint, const J
   const auto stays = [&](const AtenNode& node) {
     // What a checkpoint computes is to be computed again, not saved for another's sake.
     if (node.torch_node >= 0 && way.checkpoints.contains(joint.torch_nodes[node.torch_node].target.get())) return true;
-    bool written = graph::effects_of(node.op).writes || passes::is_pinned(node) ||
-                   ops::is_kind(ops::operator_of(node.op), ops::asks_grad_mode);
+    bool written = !passes::is_repeatable(node);
     graph::for_each_operand(node, [&](ValueId id) { written |= aliases.written(id); });
     for (const ValueId id : node.results) written |= id != kNoValue && (aliases.written(id) || aliases.output(id));
     return written;

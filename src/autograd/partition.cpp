@@ -9,7 +9,6 @@
 
 #include "autograd/min_cut.h"
 #include "graph/aliases.h"
-#include "ops/kinds.h"
 #include "passes/effects.h"
 
 namespace magneto::autograd {
@@ -166,8 +165,7 @@ class Partitioner {
   /// It gives the same again when the backward runs, and nobody sees that it ran twice.
   bool gives_the_same_again(size_t i) const {
     const AtenNode& op = node(i);
-    if (graph::effects_of(op.op).writes || passes::is_pinned(op)) return false;
-    if (ops::is_kind(ops::operator_of(op.op), ops::asks_grad_mode)) return false;
+    if (!passes::is_repeatable(op)) return false;
     bool same = true;
     for (const ValueId id : op.results) {
       if (id == kNoValue) continue;

@@ -4,6 +4,8 @@
 #include <string>
 #include <unordered_map>
 
+#include "ops/kinds.h"
+
 namespace magneto::passes {
 const std::vector<c10::OperatorName>& overloads_of(const std::string& name) {
   // Libraries register operators at any time.
@@ -37,6 +39,11 @@ bool is_pinned(const graph::AtenNode& node) {
     return !constant || !constant->isBool() || constant->toBool();
   }
   return true;
+}
+
+bool is_repeatable(const graph::AtenNode& node) {
+  return !graph::effects_of(node.op).writes && !is_pinned(node) &&
+         !ops::is_kind(traits_of(node.op), ops::asks_grad_mode);
 }
 
 }  // namespace magneto::passes

@@ -18,4 +18,8 @@ const std::vector<c10::OperatorName>& overloads_of(const std::string& name);
 /// training only.)
 bool is_pinned(const graph::AtenNode& node);
 
+/// Run again, or once for two that are equal, it gives the same, as long as nobody writes what it reads and makes: it
+/// writes nothing, is not pinned, and gives the same in a backward.
+bool is_repeatable(const graph::AtenNode& node);
+
 }  // namespace magneto::passes
