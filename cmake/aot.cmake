@@ -14,7 +14,7 @@ set(aot_objects
     runtime/device/cpu runtime/device/interpreter runtime/device/memory_pool runtime/device/planted_kernel
     runtime/plan/noted_calls
     runtime/program/attention runtime/program/call_frame runtime/program/compiled_program runtime/program/number_calls runtime/program/out_calls
-    runtime/program/embedding_gradients runtime/program/own_operators runtime/program/placed_results runtime/program/random_draws
+    runtime/program/own_operators runtime/program/placed_results runtime/program/random_draws
     runtime/program/prepacked runtime/program/promise runtime/program/sized_plan runtime/program/typed_calls
     shapes/expr shapes/expr_text shapes/knowledge shapes/relation shapes/size shapes/size_program
     support/settings)

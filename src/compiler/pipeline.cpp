@@ -1,6 +1,8 @@
 // The whole compile of a captured graph, stage after stage. What of it happens is said by the backend's row.
 #include "compiler/pipeline.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 
 #include "autograd/saved_layouts.h"
@@ -66,6 +68,7 @@ lower::LoopProgram make_loops(passes::Functional functional, const CompileWay& w
     graph::fail_as_planted(functional.graph);
   }
   choices.exact = way.operators == Operators::Exact;
+  choices.threads = at::get_num_threads();
   lower::LoopProgram lowered = lower::lower(std::move(functional), sink, std::move(choices));
   for (size_t i = 0; known && i < lowered.steps.size(); ++i) {
     if (lowered.steps[i].kernel) lowered.steps[i].kernel->variant = known->steps.at(i).kernel->variant;

@@ -218,6 +218,15 @@ bool Call::set_assembled_result(const std::vector<Piece>& pieces) {
   return true;
 }
 
+bool Call::set_scattered_result(T base, T value, const std::vector<NodeId>& indices, std::vector<Expr> map,
+                                Sizes checks) {
+  Dag& dag = lowering_.dag;
+  if (wanted(0)) {
+    lowering_.scatter(node_.results[0], base, dag.scatter(value.id, indices, std::move(map), std::move(checks)));
+  }
+  return true;
+}
+
 bool Call::set_result(T value, size_t k) {
   if (wanted(k)) lowering_.set_value(node_.results[k], value);
   return true;

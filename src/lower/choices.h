@@ -14,6 +14,8 @@ struct Choices {
   bool exact = false;
   /// A matrix product of at most so many multiplications is generated.
   std::optional<int64_t> small_product;
+  /// That kernels are to run on, where that decides what is a kernel's unit. PyTorch's number is guarded.
+  int64_t threads = 1;
 };
 
 }  // namespace magneto::lower

@@ -327,6 +327,21 @@ NodeId Dag::gather(NodeId data, const std::vector<NodeId>& indices, std::vector<
   return add(std::move(node));
 }
 
+NodeId Dag::scatter(NodeId value, const std::vector<NodeId>& indices, std::vector<Expr> map, Sizes checks) {
+  Node node{NodeKind::Scatter, Op::StoreAdd,   nodes_[value].dtype, nodes_[value].sizes,
+            {value},           std::move(map), std::move(checks)};
+  node.operands.insert(node.operands.end(), indices.begin(), indices.end());
+  return add(std::move(node));
+}
+
+std::vector<bool> may_collide(const Node& scatter) {
+  std::vector<bool> may(scatter.sizes.size(), true);
+  for (const Expr expr : scatter.map) {
+    if (expr.kind() == shapes::ExprKind::Variable) may[expr.id()] = false;
+  }
+  return may;
+}
+
 NodeId Dag::guard(const std::vector<Condition>& conditions, NodeId inside, NodeId outside) {
   Node node{NodeKind::Guard, Op::Select, nodes_[inside].dtype, nodes_[inside].sizes, {inside, outside}};
   for (const Condition& condition : conditions) {
@@ -554,6 +569,9 @@ std::string print(const Dag& dag, const std::vector<NodeId>& roots, const std::f
         break;
       case NodeKind::Guard:
         out += "guard";
+        break;
+      case NodeKind::Scatter:
+        out += "scatter";
         break;
       default:
         out += loops::facts(node.op).text;

@@ -41,6 +41,7 @@ enum class NodeKind : uint8_t {
   Reduce,  // `op` over `dims`, which stay with size 1. Argmax: operand 1 is the index
   Extra,   // the second result of the Reduce operand 0 (welford: the sum of squared distances)
   Scan,    // `op` along dims[0]
+  Scatter,  // operand 0 is added to the buffers that this root goes to, each element at map; %k and checks as of Gather
 };
 
 struct Node {
@@ -80,6 +81,14 @@ class Dag {
   const Node& operator[](NodeId id) const { return nodes_[id]; }
   NodeId size() const { return static_cast<NodeId>(nodes_.size()); }
 
+  /// A node of its own that reads `id`: what is written to its memory is not seen by who else reads that.
+  NodeId apart(NodeId id) {
+    std::vector<Expr> map;
+    for (size_t i = 0; i < nodes_[id].sizes.size(); ++i) map.push_back(Expr::variable(static_cast<int32_t>(i)));
+    nodes_.push_back({NodeKind::View, Op::Load, nodes_[id].dtype, nodes_[id].sizes, {id}, std::move(map)});
+    return size() - 1;
+  }
+
   /// What is known of the symbols in sizes.
   shapes::SymbolFacts symbols;
 
@@ -102,6 +111,8 @@ class Dag {
   /// The same elements in row-major order under other sizes.
   NodeId reshape(NodeId operand, const Sizes& sizes);
   NodeId gather(NodeId data, const std::vector<NodeId>& indices, std::vector<Expr> map, Sizes checks, Sizes sizes);
+  /// To be a root: its sizes are those of `value`, map has an index for each dimension of the tensor that is added to.
+  NodeId scatter(NodeId value, const std::vector<NodeId>& indices, std::vector<Expr> map, Sizes checks);
   NodeId guard(const std::vector<Condition>& conditions, NodeId inside, NodeId outside);
   NodeId reduce(Op op, NodeId operand, std::vector<int64_t> dims, NodeId index = kNoNode);
   /// What makes one result of a reduction's results over parts.
@@ -124,6 +135,9 @@ class Dag {
   std::vector<Node> nodes_;
   std::unordered_multimap<size_t, NodeId> known_;
 };
+
+/// Of a Scatter, by its dimensions: whether elements that differ there alone may be added to one place.
+std::vector<bool> may_collide(const Node& scatter);
 
 /// Strides that count each element once, with no gap: an index can be told from a position.
 bool is_dense(const Sizes& sizes, const Sizes& strides);

@@ -170,6 +170,10 @@ class KernelEmitter {
         note_operator(reduced_[op] = builder_.op(node.op, value, extra));
         continue;
       }
+      if (node.kind == NodeKind::Scatter) {
+        scatter(op, node, index);
+        continue;
+      }
       const ValueId value = eval(op, index);
       if (!placement_.is_full(i) && group_.has_inner()) row_values_[op] = value;
       store(i, value);
@@ -280,9 +284,10 @@ class KernelEmitter {
       case NodeKind::Extra:
         return builder_.op(node.op, eval(node.operands[0], index));
       case NodeKind::Reduce:
+      case NodeKind::Scatter:
         break;
     }
-    throw std::logic_error("a reduction is read in its own stage");
+    throw std::logic_error("a reduction is read in its own stage, or a scatter is read");
   }
 
   std::vector<Expr> mapped(const std::vector<Expr>& map, const std::vector<Expr>& index) const {
@@ -311,7 +316,8 @@ class KernelEmitter {
     return "index {index} is out of bounds for dimension " + std::to_string(dim) + " with size {size}";
   }
 
-  ValueId gather(const Node& node, const std::vector<Expr>& index) {
+  /// The map of a Gather or a Scatter at `index`, its own indices computed and checked.
+  std::vector<Expr> computed_place(const Node& node, const std::vector<Expr>& index) {
     std::vector<Expr> checked;
     for (size_t k = 1; k < node.operands.size(); ++k) {
       const Size* check = &node.data[3 * (k - 1)];
@@ -327,7 +333,23 @@ class KernelEmitter {
         return std::nullopt;
       })));
     }
+    return at;
+  }
+
+  ValueId gather(const Node& node, const std::vector<Expr>& index) {
+    const std::vector<Expr> at = computed_place(node, index);
     return eval(node.operands[0], at);
+  }
+
+  void scatter(NodeId op, const Node& node, const std::vector<Expr>& index) {
+    operator_ = lowering_.origin_of(op);
+    const ValueId value = eval(node.operands[0], index);
+    const std::vector<Expr> place = computed_place(node, index);
+    for (const Store& target : stores_.at(op)) {
+      Expr at = target.offset.expr();
+      for (size_t d = 0; d < place.size(); ++d) at += place[d] * target.strides[d].expr();
+      builder_.store_add(buffers_.of(target.buffer, loops::Role::InOut), variables_.simplify(at), value);
+    }
   }
 
   ValueId bound(const Size& size) {

@@ -5,89 +5,23 @@
 #include <set>
 #include <unordered_map>
 
+#include "lower/weights.h"
+
 namespace magneto::lower {
 namespace {
-
-/// How many of a leaf's elements are one in memory: what is broadcast is loaded once for all of them.
-float elements_of_load(const Node& leaf) {
-  float result = 1;
-  for (size_t dim = 0; dim < leaf.sizes.size(); ++dim) {
-    if (leaf.data[dim + 2] == 0) result *= static_cast<float>(std::max<int64_t>(1, leaf.sizes[dim].hint()));
-  }
-  return result;
-}
-
-/// Per element, in loads from memory.
-float own_weight(const Node& node) {
-  switch (node.kind) {
-    case NodeKind::Leaf:
-      return 1 / elements_of_load(node);
-    case NodeKind::Gather:
-      return 2;
-    case NodeKind::Number:
-    case NodeKind::View:
-      return 0;
-    case NodeKind::Math:
-      break;
-    default:
-      return 0.25f;
-  }
-  switch (node.op) {
-    case Op::Div:
-    case Op::Sqrt:
-    case Op::Rsqrt:
-    case Op::Reciprocal:
-    case Op::Mod:
-    case Op::Fmod:
-    case Op::FloorDiv:
-      return 1;
-    case Op::Neg:
-    case Op::Abs:
-    case Op::Add:
-    case Op::Sub:
-    case Op::Mul:
-    case Op::Min:
-    case Op::Max:
-    case Op::Select:
-    case Op::Cast:
-    case Op::And:
-    case Op::Or:
-    case Op::Xor:
-    case Op::Not:
-    case Op::Fma:
-    case Op::Floor:
-    case Op::Ceil:
-    case Op::Trunc:
-    case Op::Round:
-    case Op::Sign:
-    case Op::RoundBF16:
-    case Op::RoundF16:
-      return 0.25f;
-    default:
-      return loops::facts(node.op).op_class == loops::OpClass::Compare ? 0.25f : 4;
-  }
-}
 
 /// Above this an expression that has several readers is computed once.
 constexpr float kShared = 1.9f;
 /// Read more often than that, an element has several readers; slices that overlap a little read it once.
 constexpr float kOnce = 1.5f;
 /// So many elements share what is then computed once; fewer do where computing it takes a function like exp.
-constexpr float kWide = 64, kSome = 4, kFunction = 4;
+constexpr float kWide = 64, kSome = 4;
 constexpr size_t kMostOps = 48;
+/// So many elements of a row are worth a pass of their own over all rows that are added.
+constexpr int64_t kRowPart = 128;
 /// Instructions, roughly: of an expression; of all expressions of a group; of the copies of one expression, for readers
 /// that each compute their own part of it.
 constexpr int32_t kMostCode = 256, kMostGroupCode = 1024, kMostCopied = 64;
-/// A function like exp is so many; a division of integers, which no vector instruction does.
-constexpr int32_t kFunctionCode = 8, kIntegerDivisionCode = 16;
-
-int32_t own_code(const Node& node) {
-  if (node.kind == NodeKind::View) return 0;
-  if (own_weight(node) >= kFunction) return kFunctionCode;
-  const bool divides = node.kind == NodeKind::Math &&
-                       (node.op == Op::Div || node.op == Op::Mod || node.op == Op::Fmod || node.op == Op::FloorDiv);
-  return divides && !loops::is_float(node.dtype) ? kIntegerDivisionCode : 1;
-}
 constexpr size_t kLookBack = 6;
 /// A reduction takes a pointwise group's loops over only if enough rows stay to run in parallel, or all is small.
 constexpr int64_t kFewRows = 8, kSmall = 1 << 16;
@@ -269,6 +203,10 @@ class Grouper {
     } else {
       walk(op, identity, domain, found, seen);
     }
+    if (node.kind == NodeKind::Scatter) {
+      const auto [begin, end] = buffers_of_root_.equal_range(op);
+      for (auto entry = begin; entry != end; ++entry) load(entry->second, found);
+    }
     out_.is_op[op] = true;
     after_[op] = found.after;
     int32_t first = found.after + 1;
@@ -278,7 +216,7 @@ class Grouper {
     // The group of what it reads; then groups that read the same.
     for (int32_t g = std::max(found.after + 1, last - static_cast<int32_t>(kLookBack)); g <= last; ++g) {
       Group& group = out_.groups[g];
-      if (group.ops.empty()) continue;
+      if (group.ops.empty() || adds_up(group.ops[0]) || adds_up(op)) continue;
       const bool reads_it = std::any_of(out_.reads[op].begin(), out_.reads[op].end(),
                                         [&](const Read& read) { return out_.group_of[read.op] == g; });
       if (!reads_it && !shares(g, found.buffers)) continue;
@@ -312,6 +250,9 @@ class Grouper {
     }
   }
 
+  /// Its loops have an order of their own, which nothing else goes by.
+  bool adds_up(NodeId op) const { return dag_[op].kind == NodeKind::Scatter; }
+
   bool shares(int32_t g, const std::set<int32_t>& buffers) const {
     const auto& theirs = buffers_.at(g);
     return std::any_of(buffers.begin(), buffers.end(), [&](int32_t buffer) { return theirs.count(buffer) != 0; });
@@ -323,6 +264,7 @@ class Grouper {
     if (node.kind == NodeKind::Reduce || node.kind == NodeKind::Scan) {
       for (const int64_t dim : node.dims()) inner[dim] = true;
     }
+    if (node.kind == NodeKind::Scatter) inner = may_collide(node);
     return inner;
   }
 
@@ -336,6 +278,10 @@ class Grouper {
         index.push_back(Expr(0));
         continue;
       }
+      if (adds_up(op) && !inner[i] && i + 1 == domain.size()) {
+        index.push_back(add_row_in_parts(domain[i], group));
+        continue;
+      }
       index.push_back(Expr::variable(next_variable_));
       group.axes.push_back({next_variable_++, domain[i], inner[i]});
     }
@@ -346,6 +292,23 @@ class Grouper {
     group.code = code_[op];
     group.index.push_back(std::move(index));
     out_.groups.push_back(std::move(group));
+  }
+
+  /// The elements of a row that is added to another, as they lie in memory: a part for each thread, no more, since rows
+  /// are read fastest as a whole.
+  Expr add_row_in_parts(const Size& row, Group& group) {
+    const int64_t threads = lowering_.program.choices.threads;
+    int64_t part =
+        row.is_static() ? std::min(row.number(), std::max(kRowPart, (row.number() + threads - 1) / threads)) : 0;
+    while (part > 0 && row.number() % part != 0) --part;
+    if (part <= 1 || part == row.hint()) {
+      group.axes.push_back({next_variable_, row, true});
+      return Expr::variable(next_variable_++);
+    }
+    const int32_t outer = next_variable_++, inside = next_variable_++;
+    group.axes.push_back({outer, row.number() / part, false});
+    group.axes.push_back({inside, part, true});
+    return Expr::variable(outer) * part + Expr::variable(inside);
   }
 
   // -- joining

@@ -68,6 +68,7 @@ std::set<int32_t> partly_done_lookups(const Lowering& lowering) {
       case NodeKind::Reduce:
       case NodeKind::Extra:
       case NodeKind::Scan:
+      case NodeKind::Scatter:
         for (const NodeId operand : node.operands) whole[operand] = true;
         break;
       case NodeKind::Gather:

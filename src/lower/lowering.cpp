@@ -349,6 +349,16 @@ void Lowering::assemble(ValueId id, const std::vector<Piece>& pieces) {
   node_origin.resize(dag.size(), current_);
 }
 
+void Lowering::scatter(ValueId id, T base, NodeId scatter) {
+  const BufferId buffer = add_buffer(BufferKind::Kernel, id);
+  const Sizes strides = graph::strides_of(meta(id));
+  const NodeId whole = broadcast(base, graph::sizes_of(meta(id))).id;
+  roots.push_back({dag.apart(whole), buffer, strides, 0, current_});
+  roots.push_back({dag.copy(scatter), buffer, strides, 0, current_});
+  add_leaf(id, buffer);
+  node_origin.resize(dag.size(), current_);
+}
+
 NodeId Lowering::leaf_of(ValueId id) {
   const BufferId buffer = materialise(id);
   const TensorMeta& meta = this->meta(id);

@@ -58,6 +58,8 @@ class Lowering {
   void set_value(graph::ValueId id, T value);
 
   void assemble(graph::ValueId id, const std::vector<Piece>& pieces);
+  /// The value is `base`, and what `scatter` adds to it.
+  void scatter(graph::ValueId id, T base, NodeId scatter);
 
  private:
   bool find_rounded(NodeId node, Dtype dtype, const std::vector<bool>& known) const;

@@ -399,11 +399,11 @@ void put(Archive& archive, Step& step) {
 
 template <typename Archive>
 void put(Archive& archive, Choices& choices) {
-  auto& [called, exact, small_product] = choices;
+  auto& [called, exact, small_product, threads] = choices;
   std::vector<int32_t> operators(called.begin(), called.end());
   bool limited = small_product.has_value();
   int64_t limit = small_product.value_or(0);
-  all(archive, operators, exact, limited, limit);
+  all(archive, operators, exact, limited, limit, threads);
   if constexpr (Archive::kReads) {
     called.insert(operators.begin(), operators.end());
     if (limited) small_product = limit;

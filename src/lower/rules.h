@@ -160,6 +160,9 @@ class Call {
   /// Result 0 is put together in memory: each piece is written where it stands, by the kernel that computes it.
   bool set_assembled_result(const std::vector<Piece>& pieces);
 
+  /// Result 0 is `base` with the elements of `value` added where `map` says; indices and checks as of Dag::gather.
+  bool set_scattered_result(T base, T value, const std::vector<NodeId>& indices, std::vector<Expr> map, Sizes checks);
+
   Lowering& lowering() { return lowering_; }
 
  private:

@@ -277,48 +277,172 @@ bool gather(Call& call) {
       {data.dag, data.dag->gather(data.id, {at.id}, std::move(map), {size, kNamed, dim}, call.result_sizes())});
 }
 
-/// (self, indices): indices for some dimensions, broadcast against each other.
-bool index_tensor(Call& call) {
-  const std::vector<graph::ValueId> given = call.values(1);
-  const T data = call.indexable(0);
-  std::vector<T> indices;
-  std::vector<int64_t> dims;
-  for (size_t dim = 0; dim < given.size(); ++dim) {
-    if (given[dim] == graph::kNoValue) continue;
-    const c10::ScalarType dtype = call.lowering().meta(given[dim]).dtype;
-    if (dtype != c10::kLong && dtype != c10::kInt) return false;  // masks
-    indices.push_back(T{data.dag, call.lowering().node_of(given[dim])}.to(Dtype::I64));
-    dims.push_back(static_cast<int64_t>(dim));
+/// The elements of a tensor that indices for some of its dimensions, broadcast against each other, name.
+class Indexed {
+ public:
+  /// `given`: by dimension of a tensor of `sizes`; `dag`'s.
+  Indexed(Call& call, const std::vector<graph::ValueId>& given, Sizes sizes)
+      : dag_(call.lowering().dag), sizes_(std::move(sizes)) {
+    for (size_t dim = 0; dim < given.size(); ++dim) {
+      if (given[dim] == graph::kNoValue) continue;
+      const c10::ScalarType dtype = call.lowering().meta(given[dim]).dtype;
+      if (dtype != c10::kLong && dtype != c10::kInt) throw Declined{};  // masks
+      indices_.push_back(T{&dag_, call.lowering().node_of(given[dim])}.to(Dtype::I64));
+      dims_.push_back(static_cast<int64_t>(dim));
+    }
+    if (dims_.empty()) throw Declined{};
+    for (const T& index : indices_) rank_ = std::max(rank_, index.rank());
+    // Dimensions side by side are replaced where they stand, others move to the front.
+    const bool adjacent = dims_.back() - dims_.front() + 1 == static_cast<int64_t>(dims_.size());
+    first_ = adjacent ? dims_.front() : 0;
   }
-  if (dims.empty()) return false;
-  int64_t rank = 0;
-  for (const T& index : indices) rank = std::max(rank, index.rank());
-  // Dimensions side by side are replaced where they stand, others move to the front.
-  const bool adjacent = dims.back() - dims.front() + 1 == static_cast<int64_t>(dims.size());
-  const int64_t first = adjacent ? dims.front() : 0;
+
+  /// Of what is named.
+  Sizes sizes() const {
+    Sizes common(rank_, Size(1)), result;
+    for (const T& index : indices_) {
+      for (int64_t i = 0; i < index.rank(); ++i) {
+        Size& size = common[rank_ - index.rank() + i];
+        if (size == 1) size = index.sizes()[i];
+      }
+    }
+    for (int64_t dim = 0; dim < static_cast<int64_t>(sizes_.size()); ++dim) {
+      if (static_cast<int64_t>(result.size()) == first_) result.insert(result.end(), common.begin(), common.end());
+      if (std::ranges::find(dims_, dim) == dims_.end()) result.push_back(sizes_[dim]);
+    }
+    if (static_cast<int64_t>(result.size()) == first_) result.insert(result.end(), common.begin(), common.end());
+    return result;
+  }
+
+  /// Where each element of what is named, which has sizes `to`, stands.
+  struct Places {
+    std::vector<NodeId> indices;
+    std::vector<Expr> map;
+    Sizes checks;
+  };
+  Places places(const Sizes& to) const {
+    Places result;
+    int64_t next = 0;  // the dimension of `to` for the next one that is not indexed
+    for (int64_t dim = 0; dim < static_cast<int64_t>(sizes_.size()); ++dim) {
+      const auto found = std::ranges::find(dims_, dim);
+      if (found == dims_.end()) {
+        if (next == first_) next += rank_;
+        result.map.push_back(variable(next++));
+        continue;
+      }
+      const T& index = indices_[found - dims_.begin()];
+      result.map.push_back(Expr::value(static_cast<int32_t>(result.indices.size())));
+      result.checks.insert(result.checks.end(), {sizes_[dim], kNamed, dim});
+      std::vector<Expr> at;
+      for (int64_t i = 0; i < index.rank(); ++i) {
+        at.push_back(index.sizes()[i] == 1 ? Expr(0) : variable(first_ + rank_ - index.rank() + i));
+      }
+      result.indices.push_back(view(index, std::move(at), to).id);
+    }
+    return result;
+  }
+
+ private:
+  Dag& dag_;
+  const Sizes sizes_;
+  std::vector<T> indices_;
+  std::vector<int64_t> dims_;
+  int64_t rank_ = 0, first_ = 0;  // of the indices together, and where they stand among the dimensions of what is named
+};
+
+/// (self, indices).
+bool index_tensor(Call& call) {
+  const Indexed named(call, call.values(1), call.sizes(0));
+  const T data = call.indexable(0);
   const Sizes to = call.result_sizes();
   if (data.dag->may_be_empty(to)) return false;
-  std::vector<Expr> map;
-  Sizes checks;
-  std::vector<NodeId> operands;
-  int64_t next = 0;  // the result's dimension for the next one that is not indexed
-  for (int64_t dim = 0; dim < data.rank(); ++dim) {
-    const auto found = std::find(dims.begin(), dims.end(), dim);
-    if (found == dims.end()) {
-      if (next == first) next += rank;
-      map.push_back(variable(next++));
-      continue;
-    }
-    const T& index = indices[found - dims.begin()];
-    map.push_back(Expr::value(static_cast<int32_t>(operands.size())));
-    checks.insert(checks.end(), {data.sizes()[dim], kNamed, dim});
-    std::vector<Expr> at;
-    for (int64_t i = 0; i < index.rank(); ++i) {
-      at.push_back(index.sizes()[i] == 1 ? Expr(0) : variable(first + rank - index.rank() + i));
-    }
-    operands.push_back(view(index, std::move(at), to).id);
+  Indexed::Places places = named.places(to);
+  return call.set_result(
+      {data.dag, data.dag->gather(data.id, places.indices, std::move(places.map), std::move(places.checks), to)});
+}
+
+// -- adding at computed places, one element after another, as eager does
+// -----------------------------------------------------------------------
+
+/// Memory has no sum of bools; and what has no element, or no row to add to, is left to eager, which checks indices.
+bool can_add(Call& call, const Sizes& added) {
+  return call.result_meta().dtype != c10::kBool && !call.lowering().dag.may_be_empty(call.result_sizes()) &&
+         !call.lowering().dag.may_be_empty(added);
+}
+
+/// Eager sums what these add to in float, whatever the dtype, and rounds once; in memory each sum is rounded.
+bool is_summed_exactly(Call& call) {
+  const c10::ScalarType dtype = call.result_meta().dtype;
+  return dtype != c10::kBFloat16 && dtype != c10::kHalf;
+}
+
+/// Indices as they are checked where negative ones are as wrong as those past the end.
+T from_zero(T index, const Size& size) {
+  index = index.to(Dtype::I64);
+  return select(index < 0.0, index.number(size), index);
+}
+
+/// (self, indices, values, accumulate).
+bool index_put(Call& call) {
+  if (!call.flag(3)) return false;
+  const Indexed named(call, call.values(1), call.sizes(0));
+  const Sizes to = named.sizes();
+  if (!can_add(call, to)) return false;
+  Indexed::Places places = named.places(to);
+  return call.set_scattered_result(call.raw(0), broadcast(call.in(2), to), places.indices, std::move(places.map),
+                                   std::move(places.checks));
+}
+
+/// (self, dim, index, source, alpha) with an index vector.
+bool index_add(Call& call) {
+  const Sizes to = call.result_sizes(), added = call.sizes(3);
+  const auto rank = static_cast<int64_t>(to.size());
+  if (rank == 0 || call.meta(2).sizes.size() != 1 || added.size() != to.size() || !can_add(call, added)) return false;
+  if (!is_summed_exactly(call)) return false;
+  const int64_t dim = Call::wrap(call.integer(1), rank);
+  const T rows = from_zero(call.raw(2), to[dim]);
+  T value = call.in(3);
+  if (call.number(4) != 1) value = value * call.in(4);
+  std::vector<Expr> map = identity(rank);
+  map[dim] = Expr::value(0);
+  return call.set_scattered_result(call.raw(0), value, {view(rows, {variable(dim)}, added).id}, std::move(map),
+                                   {to[dim], kInSelf, dim});
+}
+
+/// (self, dim, index, src): as many elements of src as index has.
+bool scatter_add(Call& call) {
+  const Sizes to = call.result_sizes(), added = call.sizes(2);
+  const auto rank = static_cast<int64_t>(to.size());
+  if (rank == 0 || added.size() != to.size() || call.meta(3).sizes.size() != to.size() || !can_add(call, added)) {
+    return false;
   }
-  return call.set_result({data.dag, data.dag->gather(data.id, operands, std::move(map), std::move(checks), to)});
+  if (!is_summed_exactly(call)) return false;
+  const int64_t dim = Call::wrap(call.integer(1), rank);
+  std::vector<Expr> map = identity(rank);
+  map[dim] = Expr::value(0);
+  return call.set_scattered_result(call.raw(0), view(call.in(3), identity(rank), added),
+                                   {from_zero(call.raw(2), to[dim]).id}, std::move(map), {to[dim], kNamed, dim});
+}
+
+/// (grad, indices, num_weights, padding_idx, scale_grad_by_freq).
+bool embedding_dense_backward(Call& call) {
+  const Sizes to = call.result_sizes(), added = call.sizes(0);
+  if (call.flag(4) || !can_add(call, added)) return false;
+  const T indices = call.raw(1).to(Dtype::I64);
+  const auto spread = [&](T index) {
+    Sizes sizes = index.sizes();
+    sizes.push_back(1);
+    return broadcast(reshape(index, sizes), added);
+  };
+  T value = call.in(0);
+  const T zero = value.number(0);
+  if (const int64_t padding = call.integer(3); padding >= 0) {  // nothing is added to the row that stands for nothing
+    const T counts = indices != static_cast<double>(padding);
+    value = select(spread(counts), value, broadcast(zero, added));
+  }
+  return call.set_scattered_result(zero, value, {spread(from_zero(indices, to[0])).id},
+                                   {Expr::value(0), variable(static_cast<int64_t>(added.size()) - 1)},
+                                   {to[0], kInSelf, 0});
 }
 
 /// (self, target, weight, reduction, ignore_index) -> output, total_weight.

@@ -190,7 +190,7 @@ def test_what_is_saved_is_channels_last() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("index", [torch.int64, torch.int32])
 def test_gradients_of_embeddings(dtype: torch.dtype, index: torch.dtype) -> None:
-    """The sums have eager's bits (src/runtime/program/embedding_gradients.cpp)."""
+    """The sums have eager's bits."""
     torch.manual_seed(0)
 
     def f(table: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:

@@ -185,6 +185,8 @@ class Generator:
         head = ", ".join(f"i{v} < {self.extent(e)}" for v, e in parallel)
         rows: list[tuple[int, str]] = []
         for _ in range(self.random.randint(0, 2)):
+            if self.random.random() < 0.2:
+                self.rows_added(parallel)
             self.stage(parallel, rows)
         self.lines.append("  row {")
         pool = [*rows, self.load(parallel)]
@@ -234,6 +236,27 @@ class Generator:
             self.lines.append("  row {")
             rows.extend(self.define(v[1], f"welford.m2 %{v[0]}") for v in welfords)
             self.lines.append("  }")
+
+    def rows_added(self, parallel: list[tuple[int, int]]) -> None:
+        """Rows of one tensor to rows of another, at places that may be the same; or single elements to any column."""
+        row, column = ((self.variable(), self.random.choice(EXTENTS[:10])) for _ in range(2))
+        by_element = self.random.random() < 0.3
+        self.lines.append(f"  stage i{row[0]} < {self.extent(row[1])}, i{column[0]} < {self.extent(column[1])} {{")
+        pool = [self.load([*parallel, row, column])]
+        for _ in range(self.random.randint(0, 2)):
+            pool.append(self.compute(pool))
+        value = next(v for v in reversed([*pool, self.define("f32", "constant 2")]) if v[1] != "bool")
+        index, size = self.layout([*parallel, column])
+        rows = self.random.choice([1, 3, 9])
+        count = row[1] * column[1] if by_element else row[1]
+        places = self.buffer("i64", "in", count, torch.randint(0, rows, (count,), generator=self.torch))
+        at = f"{column[1]}*i{row[0]} + i{column[0]}" if by_element else f"i{row[0]}"
+        place = self.define("i64", f"load b{places}[{at}]")
+        dtype = self.random.choice(["f32", "bf16", "f16"]) if value[1] == "f32" else value[1]
+        buffer = self.buffer(dtype, "inout", rows * size)
+        self.outputs.append(buffer)
+        self.lines.append(f"    store.add b{buffer}[{size}*%{place[0]} + {index}], %{value[0]}")
+        self.lines.append("  }")
 
     def is_welford(self, value: tuple[int, str]) -> bool:
         return any(line.startswith(f"    %{value[0]}:") and "welford" in line for line in self.lines)

@@ -144,6 +144,9 @@ RAISING = [
     Step("{0}.gather({dim}, places.reshape(-1, *[1] * ({0}.dim() - 1)))"),
     Step("{0}.index_fill({dim}, places, 1)"),
     Step("{0}.index_add({dim}, places, {0}.narrow({dim}, 0, 1).repeat_interleave(2, {dim}))", only="integer"),
+    Step("{0}.scatter_add({dim}, places.reshape(-1, *[1] * ({0}.dim() - 1)), {0} + 1)", only="integer"),
+    Step("{0}.index_put((places,), {0}[:1] + 1, accumulate=True)", only="integer"),
+    Step("{0}.index_put_((places,), {0}[:1] + 1, accumulate=True)", only="integer", writes=True),
     # (Eager counts the writes inside as writes to the result.)
     Step("torch.nn.functional.one_hot(places, 5) * 1", operands=0),
     *(Step(f"{{0}} {op} divisors", only="integer", wants_exact=True) for op in ("//", "%")),

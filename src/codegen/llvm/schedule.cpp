@@ -129,6 +129,34 @@ bool has_reduction(const Block& block) {
                      [](const Instruction& i) { return loops::facts(i.op).op_class == OpClass::Reduce; });
 }
 
+/// A stage that runs in order of which vectors of the last loop's iterations may run at once: each adds to a row that
+/// the others add to at other elements.
+bool adds_rows(const Block& block) {
+  if (!block.is_stage()) return false;
+  const Expr along = Expr::variable(block.loops.back().variable);
+  std::vector<bool> varies;
+  const auto is_varying = [&](loops::ValueId id) {
+    return id != loops::kNoValue && static_cast<size_t>(id) < varies.size() && varies[static_cast<size_t>(id)];
+  };
+  for (const Instruction& instruction : block.code) {
+    if (loops::facts(instruction.op).op_class == OpClass::Scan) return false;
+    bool indirect = false, depends = std::ranges::any_of(instruction.operands, is_varying);
+    shapes::any_leaf(instruction.index, [&](Expr leaf) {
+      depends |= leaf == along || (leaf.kind() == ExprKind::Value && is_varying(leaf.id()));
+      indirect |= leaf.kind() == ExprKind::Value && is_varying(leaf.id());
+      return false;
+    });
+    if (instruction.op == Op::Store || instruction.op == Op::StoreAdd) {
+      const auto linear = shapes::linear_in(instruction.index, along);
+      if (indirect || !linear || !linear->coefficient.is_constant(1)) return false;
+    }
+    if (instruction.result == loops::kNoValue || !depends) continue;
+    varies.resize(std::max(varies.size(), static_cast<size_t>(instruction.result) + 1));
+    varies[static_cast<size_t>(instruction.result)] = true;
+  }
+  return true;
+}
+
 class Scheduler {
  public:
   Scheduler(Kernel kernel, const Machine& machine, const Variant& variant) : machine_(machine), variant_(variant) {
@@ -209,7 +237,7 @@ class Scheduler {
       if (strip_ >= 0) make_strips(schedule_, strip_, false);
       for (size_t i = 0; i < kernel.blocks.size(); ++i) {
         Block& block = kernel.blocks[i];
-        if (!block.is_stage() || loops::runs_in_order(block)) continue;
+        if (!block.is_stage() || (loops::runs_in_order(block) && !adds_rows(block))) continue;
         // Short rows are one vector in all stages: then they stay in registers (known_elements.h).
         const Expr row = block.loops.back().extent;
         const bool short_row = row.is_constant() && row.number() <= 4 * register_lanes_;
@@ -340,8 +368,14 @@ class Scheduler {
     }
     if (loops::runs_in_order(block)) {
       double cost = 0;
-      for (const Instruction& instruction : block.code)
-        cost += is_access(instruction.op) ? 1.0 : weight(instruction.op);
+      const bool rows = adds_rows(block);
+      if (rows) lane_loop = block.loops.size() - 1;
+      for (const Instruction& instruction : block.code) {
+        const Expr along = Expr::variable(block.loops.back().variable);
+        cost += rows                        ? cost_along(instruction, along, register_lanes_)
+                : is_access(instruction.op) ? 1.0
+                                            : weight(instruction.op);
+      }
       return cost * iterations(block);
     }
     double best = 1e300;

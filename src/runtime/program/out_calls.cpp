@@ -1,5 +1,5 @@
 // Operators that write into planned memory: their out-variants, called with C++ arguments; and those of
-// placed_results.h, embedding_gradients.h and random_draws.h.
+// placed_results.h and random_draws.h.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/addmm_ops.h>
 #include <ATen/ops/baddbmm_ops.h>
@@ -11,7 +11,6 @@
 #include <unordered_map>
 
 #include "ops/operator.h"
-#include "runtime/program/embedding_gradients.h"
 #include "runtime/program/number_calls.h"
 #include "runtime/program/placed_results.h"
 #include "runtime/program/random_draws.h"
