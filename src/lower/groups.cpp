@@ -17,8 +17,8 @@ constexpr float kOnce = 1.5f;
 /// So many elements share what is then computed once; fewer do where computing it takes a function like exp.
 constexpr float kWide = 64, kSome = 4;
 constexpr size_t kMostOps = 48;
-/// So many elements of a row are worth a pass of their own over all rows that are added.
-constexpr int64_t kRowPart = 128;
+/// So many elements of a row, a line of memory, are worth a thread.
+constexpr int64_t kRowPart = 16;
 /// Instructions, roughly: of an expression; of all expressions of a group; of the copies of one expression, for readers
 /// that each compute their own part of it.
 constexpr int32_t kMostCode = 256, kMostGroupCode = 1024, kMostCopied = 64;

@@ -21,6 +21,7 @@
 #include "guards/draw.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
+#include "support/tensor_object.h"
 
 namespace magneto::capture {
 

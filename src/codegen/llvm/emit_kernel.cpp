@@ -287,10 +287,13 @@ void Emitter::emit_blocks() {
 std::vector<size_t> Emitter::depths_of(const Block& block) const {
   std::vector<size_t> by_value(kernel_.value_count, 0), result;
   std::vector<bool> stored(kernel_.buffers.size(), false);
+  bool adds = false;
   for (const Instruction& instruction : block.code) {
     if (instruction.op == Op::Store || instruction.op == Op::StoreAdd) stored[instruction.buffer] = true;
+    adds |= instruction.op == Op::StoreAdd;
   }
-  const bool in_order = loops::runs_in_order(block);
+  // What is added to is no other buffer's memory: iterations touch elements of each other's.
+  const bool in_order = loops::runs_in_order(block) && !adds;
   for (const Instruction& instruction : block.code) {
     size_t depth = 0;
     const auto use = [&](loops::ValueId id) {
