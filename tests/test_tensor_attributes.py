@@ -60,3 +60,19 @@ def test_whether_a_tensor_is_a_leaf_is_asked_of_each_run(backend: str) -> None:
         got, want = compiled(x), program(x)
         assert torch.equal(got[0], want[0]) and got[1:] == want[1:]
     assert magneto.stats()["breaks"] == 0
+
+
+BIG = torch.arange(10.0)
+
+
+def offsets(x: torch.Tensor) -> Any:
+    y = x + 1
+    return x.storage_offset(), x[1:].storage_offset(), y[2:].storage_offset(), BIG[3:].storage_offset(), y
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_where_a_tensor_begins_in_its_memory_is_asked_of_each_run(dynamic: bool | None) -> None:
+    compiled = magneto.compile(offsets, dynamic=dynamic, fullgraph=True)
+    for x in (BIG[:6], BIG[2:8], BIG[4:], torch.ones(6), BIG[2:6], torch.ones(7)[2:], BIG[2:8].detach()):
+        got, want = compiled(x), offsets(x)
+        assert got[:-1] == want[:-1] and torch.equal(got[-1], want[-1])

@@ -79,15 +79,43 @@ def _key(entry: Any) -> Any:
 # -- sizes that vary
 
 
+class Linear(NamedTuple):
+    """A size that is `factor * root + term`."""
+
+    leaf: str
+    dim: int
+    root: str
+    factor: int
+    term: int
+
+
+def _size_text(leaf: str, dim: int) -> str:
+    return f"L['{leaf}'].size()[{dim}]"
+
+
 class Sizes(NamedTuple):
     """Which sizes of the leaves vary: by leaf, by dimension."""
 
     asked: dict[str, dict[int, Bounds]]  # an error where the program can't do without the number
     tried: dict[str, dict[int, Bounds]]  # the program's number where it can't
+    linear: list[Linear]
 
     def by_dimension(self) -> dict[tuple[str, int], Bounds]:
         """All of them: (argument, dimension) -> bounds."""
-        return {(name, dim): bounds for all in self for name, dims in all.items() for dim, bounds in dims.items()}
+        both = (self.asked, self.tried)
+        return {(name, dim): bounds for all in both for name, dims in all.items() for dim, bounds in dims.items()}
+
+    def relations(self) -> list[str]:
+        """What must hold of sizes that follow from others, as conditions."""
+        places = {bounds[0]: place for place, bounds in self.by_dimension().items()}
+        texts = []
+        for each in self.linear:
+            size = _size_text(each.leaf, each.dim)
+            if each.root in places:
+                texts.append(f"{size} == {each.factor} * {_size_text(*places[each.root])} + {each.term}")
+            else:
+                texts.append(f"({size} - {each.term}) % {each.factor} == 0")
+        return texts
 
     def declared(self, leaves: Sequence[Leaf]) -> dict[str, tuple[Any, ...]]:
         """For the core: parameter -> dimensions, each None or (name, low, high, in several places)."""
@@ -102,7 +130,7 @@ class Sizes(NamedTuple):
 
 def sizes_of(dynamic_shapes: Any, names: Sequence[str], leaves: Sequence[Leaf], args: Any, kwargs: Any) -> Sizes:
     """Reads `dynamic_shapes`: a dict by parameter, or a tuple or list by position; None: no size varies."""
-    sizes = Sizes({}, {})
+    sizes = Sizes({}, {}, [])
     if dynamic_shapes is None:
         return sizes
     if hasattr(dynamic_shapes, "dynamic_shapes"):  # ShapesCollection, AdditionalInputs
@@ -133,6 +161,10 @@ def sizes_of(dynamic_shapes: Any, names: Sequence[str], leaves: Sequence[Leaf], 
             _read_tensor(leaf, found, sizes)
         elif found is not None:
             raise exc.NotYet(f"dynamic_shapes of {leaf.where}, a {type(leaf.value).__name__}: only tensors' sizes vary")
+    tensors = {leaf.name: leaf.value for leaf in leaves}
+    for relation in sizes.relations():
+        if not eval(relation, {"L": tensors}):  # a text that we wrote
+            raise exc.InvalidValue(f"dynamic_shapes: the example does not fulfil {relation}")
     return sizes
 
 
@@ -184,10 +216,13 @@ def _read_dimension(leaf: Leaf, dim: int, what: Any, sizes: Sizes) -> None:
     if kind == "_DimHint":
         to = sizes.tried if what.type.name == "AUTO" else sizes.asked
         bounds = (where, getattr(what, "min", None), getattr(what, "max", None))
-    elif kind == "Dim":
+    elif kind in ("Dim", "_DerivedDim"):
         to, bounds = sizes.asked, (what.__name__, what.min, what.max if isinstance(what.max, int) else None)
     else:
-        raise exc.NotYet(f"dynamic_shapes: {where} as {what!r}, computed from another size: give it a Dim of its own")
+        raise exc.InvalidValue(f"dynamic_shapes: {where} takes a torch.export.Dim, a number or None, not {what!r}")
+    if kind == "_DerivedDim":
+        term = what.fn(0)
+        sizes.linear.append(Linear(leaf.name, dim, what.root.__name__, what.fn(1) - term, term))
     _, low, high = bounds
     if (low is not None and size < low) or (high is not None and size > high):
         raise exc.InvalidValue(f"dynamic_shapes: {where} is {size} in the example, outside of [{low}, {high}]")

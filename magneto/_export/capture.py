@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import linecache
 import operator
 import re
@@ -130,7 +131,7 @@ def assemble(
     except exc.ConstraintViolation:
         if not sizes.tried:
             raise
-        sizes = arguments.Sizes(sizes.asked, {})  # Dim.AUTO
+        sizes = sizes._replace(tried={})  # Dim.AUTO
         captured = _capture(target, leaves, in_spec, sizes, backend())
     return Assembly(target, captured, leaves, sizes, in_spec, (args, kwargs))
 
@@ -512,7 +513,7 @@ class Assembly:
         symbols = {declared[place][0]: symbol for place, symbol in bound.items() if place in declared}
         for place, (name, least, most) in declared.items():  # of the rest no operator depends
             if place not in bound and name not in symbols:
-                symbols[name] = f"s{len(ranges)}"
+                symbols[name] = next(free for n in itertools.count(len(ranges)) if (free := f"s{n}") not in ranges)
                 ranges[symbols[name]] = program.Range(least or 0, most)
             bound.setdefault(place, symbols[name])
         expected = []
@@ -522,7 +523,8 @@ class Assembly:
                 expected.append(program.Expected(leaf.name, leaf.where, sizes, leaf.value.dtype, None))
             else:
                 expected.append(program.Expected(leaf.name, leaf.where, None, None, leaf.value))
-        return program.Checks(self._in_spec, expected, ranges, self.captured.conditions)
+        conditions = [*self._sizes.relations(), *self.captured.conditions]
+        return program.Checks(self._in_spec, expected, ranges, conditions)
 
     # -- outputs
 

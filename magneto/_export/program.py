@@ -14,6 +14,11 @@ from torch.utils import _pytree as pytree
 
 from magneto import exc
 
+_BATCH_NORMS = (
+    torch.ops.aten._native_batch_norm_legit_functional.default,
+    torch.ops.aten._batch_norm_with_update_functional.default,
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Range:
@@ -236,10 +241,20 @@ def _unlifted(parts: Parts, check: bool) -> torch.fx.GraphModule:
             _return(graph, parts, by_target, torch.fx.node.map_arg(node.args[0], made.__getitem__))
         else:
             made[node] = graph.node_copy(node, made.__getitem__)
+            _keep_statistics(graph, made[node])
     module = _Module(_root(attributes, parts), graph)
     module._checks = parts.checks if check else None  # type: ignore[assignment]
     module._out_spec = parts.module_call_graph[0].signature.out_spec
     return module
+
+
+def _keep_statistics(graph: torch.fx.Graph, node: Any) -> None:
+    """A batch norm keeps the statistics that it is given for its backward, which are written before that runs."""
+    if node.target not in _BATCH_NORMS:
+        return
+    with graph.inserting_before(node):
+        for index in (3, 4):
+            node.update_arg(index, graph.call_function(torch.ops.aten.clone.default, (node.args[index],)))
 
 
 def _return(graph: torch.fx.Graph, parts: Parts, by_target: dict[str, Any], results: Any) -> None:

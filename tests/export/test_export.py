@@ -109,6 +109,18 @@ def test_parameters_of_the_module_are_trained() -> None:
         assert_same(ours.grad, theirs.grad)
 
 
+def test_a_program_with_batch_norm_is_trained() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 3, 1), nn.BatchNorm2d(3))
+    twin, x = copy.deepcopy(model), torch.randn(2, 1, 3, 3)
+    module = export(model, (x,)).module()
+    for trained in (module, twin):
+        for _ in range(2):
+            trained(x).sin().sum().backward()
+    for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        assert_same(ours.grad, theirs.grad)
+    assert_same(dict(model.named_buffers()), dict(twin.named_buffers()))
+
+
 def test_parameters_that_are_one() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     model[1].weight = model[0].weight
@@ -199,6 +211,27 @@ def test_one_name_is_one_size() -> None:
         program.module()(torch.randn(5, 4), torch.randn(6, 4))
 
 
+def test_sizes_that_follow_from_others() -> None:
+    rows = Dim("rows", min=3, max=6)
+    program = export(lambda x, y: x + y[1:], (torch.ones(3), torch.ones(4)), dynamic_shapes=({0: rows}, {0: rows + 1}))
+    assert_same(program.module()(torch.ones(5), torch.ones(6)), torch.full((5,), 2.0))
+    for sizes in ((5, 5), (7, 8), (2, 3)):
+        with pytest.raises(RuntimeError, match="Guard failed|to be >= 3|to be <= 6"):
+            program.module()(*map(torch.ones, sizes))
+    halves = export(lambda x: x.view(-1, 2).sum(1), (torch.ones(8),), dynamic_shapes=({0: 2 * Dim("half")},)).module()
+    assert halves(torch.ones(12)).shape == (6,)
+    with pytest.raises(RuntimeError, match="Guard failed"):
+        halves(torch.ones(7))
+
+
+def test_sizes_that_are_equal_have_names_of_their_own() -> None:
+    shapes = {"x": (Dim.AUTO, Dim.AUTO), "y": (Dim.AUTO, Dim.DYNAMIC)}
+    program = export(lambda x, y: x @ y, (torch.ones(4, 8), torch.ones(8, 2)), dynamic_shapes=shapes)
+    assert program.module()(torch.ones(3, 5), torch.ones(5, 7)).shape == (3, 7)
+    with pytest.raises(RuntimeError):
+        program.module()(torch.ones(3, 5), torch.ones(6, 7))
+
+
 def test_conditions_on_sizes_are_checked() -> None:
     def halves(x: torch.Tensor) -> torch.Tensor:
         return x[: x.shape[0] // 2] + 1 if x.shape[0] % 2 == 0 else x
@@ -273,10 +306,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         exc.InvalidValue,
         "is 3 in the example",
     ),
-    "derived": (
+    "linear": (
         lambda: export(both, (X, Y), dynamic_shapes={"x": {0: 2 * Dim("n")}}),
-        exc.NotYet,
-        "give it a Dim of its own",
+        exc.InvalidValue,
+        "does not fulfil .* % 2 == 0",
     ),
     "int": (
         lambda: export(lambda x: (x, x.shape[0]), (X,), dynamic_shapes={"x": {0: Dim("n")}}),

@@ -196,6 +196,42 @@ Ref handle_storage_size(Capture& capture, const CallArgs& args) {
   return make_unknown(checked(PyLong_FromSize_t(bytes)).get(), OfStorage{tensor, /*size=*/true});
 }
 
+PyObject* read_offset(PyObject*, PyObject* const* args, Py_ssize_t) {
+  return PyLong_FromLongLong(unpack_tensor(args[0]).storage_offset());
+}
+
+PyObject* offset_reader() {
+  static PyMethodDef method = {"storage_offset",
+                               reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&read_offset)), METH_FASTCALL,
+                               nullptr};
+  static PyObject* const function = checked(PyCFunction_New(&method, nullptr)).release();
+  return function;
+}
+
+/// Where it begins in its memory: in that of a tensor from outside, of which each run asks that, or of another one that
+/// the segment has made.
+Ref handle_offset(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 1, "storage_offset");
+  PyObject* const tensor = args.values[0];
+  if (!is_fake_tensor(tensor) || is_transformed(tensor) || capture.gradients.data_of(tensor)) {
+    capture.side_exit(BreakReason::OpaqueObject, "call of torch._C.TensorBase.storage_offset");
+  }
+  const auto memory = [](const at::Tensor& of) {
+    return of.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  };
+  const at::Tensor& fake = unpack_tensor(tensor);
+  for (const auto& [real, stand_in] : capture.tensors.fake_of) {
+    if (memory(unpack_tensor(stand_in.get())) != memory(fake)) continue;
+    const TensorInput& input = capture.tensors.inputs.at(capture.session->value_of(unpack_tensor(stand_in.get())));
+    if (input.array || input.number) continue;
+    const Ref offset = checked(read_offset(nullptr, &real, 1));
+    capture.guards.equals(capture.sources.call(offset_reader(), input.source, nullptr), offset.get());
+  }
+  const auto& geometry = capture.graph.values[capture.session->value_of(fake)].meta.symbolic;
+  return geometry ? capture.symbols.size_number(geometry->storage_offset)
+                  : checked(PyLong_FromLongLong(fake.storage_offset()));
+}
+
 }  // namespace
 
 Ref seed_generators(Capture& capture, PyObject* function, const CallArgs& given) {
@@ -232,6 +268,7 @@ std::span<const HandlerRow> tensor_handlers() {
       {"torch._C.Generator.initial_seed", seed_of_generator},
       {"torch._C.TensorBase.detach_", handle_detach},
       {"magneto._C.copied_alone", handle_copied_alone},
+      {"torch._C.TensorBase.storage_offset", handle_offset},
       {"torch._C.TensorBase.untyped_storage", handle_storage},
       {"magneto._C.UnknownNumber.nbytes", handle_storage_size},
       {"magneto._C.UnknownNumber.size", handle_storage_size},
