@@ -12,7 +12,6 @@
 #include <torch/library.h>
 
 #include <mutex>
-#include <regex>
 #include <span>
 
 #include "ops/operator.h"
@@ -133,14 +132,29 @@ void run_with_numbers(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), own.overload_name.c_str()).callBoxed(stack);
 }
 
+/// A schema with SymInt where it says int. (No std::regex: it makes a locale, which ends a C++ program without Python
+/// while libraries are loaded, where libtorch has a libstdc++ of its own.)
+std::string with_symbols(std::string_view schema) {
+  constexpr std::string_view kPlain = "int";
+  std::string result;
+  for (size_t i = 0; i < schema.size();) {
+    const size_t end = i + kPlain.size();
+    const bool begins = i == 0 || (std::isalnum(static_cast<unsigned char>(schema[i - 1])) == 0 && schema[i - 1] != '_');
+    const bool plain = begins && schema.substr(i).starts_with(kPlain) && end < schema.size() &&
+                       std::string_view("[? ").find(schema[end]) != std::string_view::npos;
+    result += plain ? "SymInt" : std::string(1, schema[i]);
+    i = plain ? end : i + 1;
+  }
+  return result;
+}
+
 /// An operator of ours whose schema says SymInt where that of ATen's of the same name says int.
 void define_sized(torch::Library& library, std::string_view op) {
-  static const std::regex plain(R"(\bint(?=[\[? ]))");
   const std::string own(op.substr(op.find("::") + 2));
   const c10::OperatorName name = ops::parsed("aten::" + own);
   const c10::FunctionSchema& numbers =
       c10::Dispatcher::singleton().findSchemaOrThrow(name.name.c_str(), name.overload_name.c_str()).schema();
-  const std::string schema = std::regex_replace(c10::toString(numbers), plain, "SymInt");
+  const std::string schema = with_symbols(c10::toString(numbers));
   library.def(schema.substr(schema.find("::") + 2).c_str());
   library.impl(own.c_str(), c10::DispatchKey::CompositeExplicitAutograd,
                torch::CppFunction::makeFromBoxedFunction<&run_with_numbers>());
