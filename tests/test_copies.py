@@ -205,6 +205,18 @@ def test_tensors_that_are_made_anew_for_each_call_are_one_capture() -> None:
     assert magneto.stats()["recompiles"] == 0
 
 
+def test_memory_of_what_a_view_is_made_of_is_asked_too() -> None:
+    def program(a: torch.Tensor, b: torch.Tensor) -> Any:
+        a, b = copy.deepcopy([a.detach(), b.detach()])
+        a.add_(1)
+        return a, b, a.untyped_storage().nbytes()
+
+    compiled, whole = magneto.compile(program), torch.arange(12.0)
+    given = (torch.ones(4), torch.ones(4)), (whole[:4], whole[4:8]), (whole, whole.view(12)), (whole[:4], torch.ones(4))
+    for first, second in given:
+        assert_same(compiled(first, second), program(first, second))
+
+
 def test_many_buffers_are_told_apart() -> None:
     module = nn.Sequential(*(nn.BatchNorm1d(4) for _ in range(20)))
     compiled = magneto.compile(lambda x: copy.deepcopy(module)(x))

@@ -146,7 +146,8 @@ Ref ObjectProtocol::read_tensor(const Item& item) {
   if (Ref result = c.gradients.with_data({&item.container, 1}, again)) return result;
   static constinit MadeOnce<PyObject> made;
   PyObject* const getitem = made.get([] { return operator_function("getitem"); });
-  Ref deep = c.symbols.with_symints(c.containers.readable(item.key).get());
+  const Ref key = with_tensors_for_arrays(c, item.container, item.key);
+  Ref deep = c.symbols.with_symints(c.containers.readable(key.get()).get());
   PyObject* args[] = {item.container, deep.get()};
   const bool overridden = c.torch.is_overridden(args);
   if (!overridden) args[1] = (deep = with_stacked_places(c, item.container, std::move(deep))).get();
@@ -172,7 +173,8 @@ bool ObjectProtocol::write_tensor(const Item& item, PyObject* value) {
   if (c.gradients.with_data(both, again)) return true;
   static constinit MadeOnce<PyObject> made;
   PyObject* const setitem = made.get([] { return operator_function("setitem"); });
-  Ref deep = c.symbols.with_symints(c.containers.readable(item.key).get());
+  const Ref key = with_tensors_for_arrays(c, item.container, item.key);
+  Ref deep = c.symbols.with_symints(c.containers.readable(key.get()).get());
   PyObject* args[] = {item.container, deep.get(), value};
   const bool overridden = c.torch.is_overridden(args);
   if (!overridden) args[1] = (deep = with_stacked_places(c, item.container, std::move(deep))).get();

@@ -9,6 +9,9 @@
 #include "capture/calls/calls.h"
 #include "capture/capture.h"
 #include "capture/kinds.h"
+#include "capture/numpy/arrays.h"
+#include "capture/numpy/numpy_capture.h"
+#include "capture/torch/torch_calls.h"
 #include "python/imported.h"
 #include "runtime/plan/torch_errors.h"
 #include "support/tensor_object.h"
@@ -54,6 +57,39 @@ bool is_sequence_of_places(const at::Tensor& tensor, PyObject* item) {
 }
 
 }  // namespace
+
+namespace {
+
+/// The tensor that such an array indexes as; null: it is another object, or a short one of several dimensions, which
+/// alone is read as a tuple of its rows.
+Ref tensor_for_array(Capture& capture, PyObject* item, bool alone) {
+  constexpr int64_t long_enough = 32;
+  if (!is_array(item)) return {};
+  const Ref stand_in = capture.numpy.stand_in_for(item);
+  PyObject* const tensor = stand_in_of(stand_in.get()).tensor;
+  const at::Tensor& places = unpack_tensor(tensor);
+  const c10::ScalarType dtype = places.scalar_type();
+  const bool whole = dtype == c10::kLong || dtype == c10::kInt || dtype == c10::kShort || dtype == c10::kBool;
+  if (!whole || places.dim() == 0 || (alone && places.dim() > 1 && places.size(0) < long_enough)) return {};
+  if (dtype == c10::kLong || dtype == c10::kBool) return Ref::borrow(tensor);
+  static constinit Imported to("torch._C", "TensorBase.to"), type("torch", "int64");
+  return capture.torch.call_torch(to.get(), {{tensor, type.get()}});
+}
+
+}  // namespace
+
+Ref with_tensors_for_arrays(Capture& capture, PyObject* tensor, PyObject* key) {
+  if (!is_fake_tensor(tensor) || !unpack_tensor(tensor).device().is_cpu()) return Ref::borrow(key);
+  if (Ref alone = tensor_for_array(capture, key, /*alone=*/true)) return alone;
+  if (!PyTuple_CheckExact(key) || std::ranges::none_of(key_items(key), is_array)) return Ref::borrow(key);
+  Ref made = checked(PyTuple_New(PyTuple_GET_SIZE(key)));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i) {
+    Ref item = tensor_for_array(capture, PyTuple_GET_ITEM(key, i), /*alone=*/false);
+    if (!item) item = Ref::borrow(PyTuple_GET_ITEM(key, i));
+    PyTuple_SET_ITEM(made.get(), i, item.release());
+  }
+  return made;
+}
 
 Ref with_stacked_places(Capture& capture, PyObject* tensor, Ref key) {
   if (!is_fake_tensor(tensor) || !PyTuple_CheckExact(key.get())) return key;  // a list alone may be read as a tuple

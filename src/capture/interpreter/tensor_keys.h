@@ -32,6 +32,9 @@ inline std::span<PyObject* const> key_items(PyObject* const& key) {
                                  : std::span(&key, 1);
 }
 
+/// The key with tensors for arrays of NumPy in it, of whole numbers or bools, where PyTorch reads an array as one list.
+Ref with_tensors_for_arrays(Capture& capture, PyObject* tensor, PyObject* key);
+
 /// The key with a stacked tensor for each list or tuple of such tensors in it, whose data PyTorch's indexing would
 /// read: `x[[i, j], :]`.
 Ref with_stacked_places(Capture& capture, PyObject* tensor, Ref key);

@@ -88,8 +88,9 @@ bool TensorMap::is_copied_alone(PyObject* tensor) {
     return memory_of(unpack_tensor(copied.get())) == memory_of(fake);
   };
   if (!fills_memory(fake) || std::ranges::any_of(copied_, shares_memory)) return false;
-  if (input != inputs.end()) {
-    const TensorInput& of = input->second;
+  for (const auto& [id, of] : inputs) {  // itself, or what it lies in the memory of
+    const auto known = fake_of.find(of.real.get());
+    if (known == fake_of.end() || memory_of(unpack_tensor(known->second.get())) != memory_of(fake)) continue;
     if (of.number || of.array || !guard_memory(of.real.get(), of.source)) return false;
   }
   copied_.push_back(Ref::borrow(tensor));
