@@ -139,7 +139,8 @@ std::string with_symbols(std::string_view schema) {
   std::string result;
   for (size_t i = 0; i < schema.size();) {
     const size_t end = i + kPlain.size();
-    const bool begins = i == 0 || (std::isalnum(static_cast<unsigned char>(schema[i - 1])) == 0 && schema[i - 1] != '_');
+    const bool begins =
+        i == 0 || (std::isalnum(static_cast<unsigned char>(schema[i - 1])) == 0 && schema[i - 1] != '_');
     const bool plain = begins && schema.substr(i).starts_with(kPlain) && end < schema.size() &&
                        std::string_view("[? ").find(schema[end]) != std::string_view::npos;
     result += plain ? "SymInt" : std::string(1, schema[i]);
