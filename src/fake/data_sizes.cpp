@@ -6,8 +6,12 @@
 #include "fake/dispatch_key.h"
 #include "fake/record.h"
 #include "fake/size_node.h"
+#include "fake/stand_ins.h"
 #include "graph/aliases.h"
 #include "ops/kinds.h"
+#include "python/imported.h"
+#include "python/ref.h"
+#include "support/gil.h"
 
 namespace magneto::fake {
 
@@ -293,6 +297,53 @@ std::optional<std::vector<c10::IValue>> infer_from_data(Session& session, const 
   }
   if (!infer_symbolic(state, facts.symbolic_rule, *indices, call.results())) return std::nullopt;
   return std::move(call.results());
+}
+
+std::optional<std::vector<c10::IValue>> infer_from_context(Session& session, const c10::OperatorHandle& op,
+                                                           std::span<const c10::IValue> args) {
+  static constinit Imported begin("magneto._fake_sizes", "begin"), said("magneto._fake_sizes", "SIZE");
+  if (!session.takes.sizes || op.schema().is_mutable()) return std::nullopt;
+  const WithGil gil;
+  const int64_t size = PyLong_AsLongLong(said.get());
+  const Ref end = checked(PyObject_CallNoArgs(begin.get()));
+  std::vector<c10::IValue> results;
+  const auto run = [&] {
+    try {
+      results = call_on_stand_ins(session, op, args, StandIn::Meta);
+      return true;
+    } catch (const std::exception&) {
+      PyErr_Clear();
+      return false;
+    }
+  };
+  const bool told = run();
+  Ref::steal(PyObject_CallNoArgs(end.get()));
+  if (!told) return std::nullopt;
+  std::vector<Made> made;
+  bool found = false;
+  for (const c10::IValue& result : results) {
+    if (!result.isTensor() || !result.toTensor().is_contiguous()) return std::nullopt;
+    SymSizes sizes;
+    for (const int64_t each : result.toTensor().sizes()) {
+      if (each > size / 2 && each != size) return std::nullopt;  // computed from it
+      sizes.emplace_back(each);
+      found |= each == size;
+    }
+    made.push_back({result.toTensor().scalar_type(), std::move(sizes)});
+  }
+  if (!found) return std::nullopt;
+  const SymInt symbol = to_symint(session.impl().state, session.impl().make_unbacked({0, INT64_MAX}, op));
+  const Hints hints(*session.impl().state);
+  for (size_t i = 0; i < made.size(); ++i) {
+    bool varies = false;
+    for (SymInt& each : made[i].sizes) {
+      if (each.expect_int() != size) continue;
+      each = symbol;
+      varies = true;
+    }
+    if (varies) results[i] = make(session, made[i], results[i].toTensor().device());
+  }
+  return results;
 }
 
 void bind_symbol(Session& session, std::span<const c10::IValue> results) {

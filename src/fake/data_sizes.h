@@ -20,6 +20,11 @@ namespace magneto::fake {
 /// them. Where it made a symbol, that is bound to a result by `bind_symbol`, once the operator is recorded.
 std::optional<std::vector<c10::IValue>> infer_from_data(Session& session, const c10::OperatorHandle& op,
                                                         const OperatorFacts& facts, std::span<const c10::IValue> args);
+
+/// What a custom operator gives whose fake kernel asks for a size that only the data says. (magneto._fake_sizes)
+/// Nothing where that is not wanted, or is no size of a contiguous result as it is.
+std::optional<std::vector<c10::IValue>> infer_from_context(Session& session, const c10::OperatorHandle& op,
+                                                           std::span<const c10::IValue> args);
 void bind_symbol(Session& session, std::span<const c10::IValue> results);
 
 /// The value whose elements that are not zero the operator lists, by their places; kNoValue: it is another operator.

@@ -189,6 +189,14 @@ bool from_data(Session& session, const c10::OperatorHandle& op, const OperatorFa
   return true;
 }
 
+/// What a fake kernel has said that asked for a size which only the data says.
+void give_sized(Session& session, const c10::OperatorHandle& op, const OperatorFacts& facts,
+                std::span<const c10::IValue> args, Stack* stack, std::vector<c10::IValue>& results) {
+  const Hints hints(*session.impl().state);
+  record_bound(session, op, facts, args, results);
+  give_results(stack, args.size(), results);
+}
+
 void capture(Session& session, const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
              Stack* stack) {
   const size_t count = op.schema().arguments().size();
@@ -300,14 +308,13 @@ void capture(Session& session, const c10::OperatorHandle& op, const OperatorFact
     if (decomposes()) {
       return op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd, *stack);
     }
-    if (facts.data_dependent || dynamic) {
-      session.impl().refuse(Refusal::Kind::DataDependent, op, kNeedsData);
-    }
+    if (facts.data_dependent || dynamic) session.impl().refuse(Refusal::Kind::DataDependent, op, kNeedsData);
     if (by_meta_kernel) {
       const Hints hints(state);
       call.results() = run_meta_kernel(session, op, with_hints(state, now()));
     } else {
       call.results() = run_meta_kernel(session, op, now());
+      if (session.impl().last_unbacked) return give_sized(session, op, facts, args, stack, call.results());
     }
     const bool known =
         !by_meta_kernel || (own_sizes ? give_sizes(state, *own_sizes, args, call.results())
