@@ -304,6 +304,7 @@ class Indexed {
       for (int64_t i = 0; i < index.rank(); ++i) {
         Size& size = common[rank_ - index.rank() + i];
         if (size == 1) size = index.sizes()[i];
+        if (index.sizes()[i] != 1 && index.sizes()[i] != size) throw Declined{};
       }
     }
     for (int64_t dim = 0; dim < static_cast<int64_t>(sizes_.size()); ++dim) {
@@ -363,6 +364,27 @@ bool index_tensor(Call& call) {
 
 // -- adding at computed places, one element after another, as eager does
 // -----------------------------------------------------------------------
+// What eager raises for, and nothing before has asked (sizes are symbols, whose rules give sizes alone), is left to it:
+// sizes have to be known to fit.
+
+/// Each of `sizes` is known to be at most that of `most`, but for dimension `except`.
+bool are_within(const Dag& dag, const Sizes& sizes, const Sizes& most, int64_t except = -1) {
+  if (sizes.size() != most.size()) return false;
+  shapes::IndexKnowledge known([](int32_t) -> const Size* { return nullptr; }, dag.symbols);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (static_cast<int64_t>(i) != except && !known.is_natural(most[i].expr() - sizes[i].expr())) return false;
+  }
+  return true;
+}
+
+bool spreads_to(const Sizes& sizes, const Sizes& to) {
+  if (sizes.size() > to.size()) return false;
+  const size_t added = to.size() - sizes.size();
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] != 1 && sizes[i] != to[added + i]) return false;
+  }
+  return true;
+}
 
 /// Memory has no sum of bools; and what has no element, or no row to add to, is left to eager, which checks indices.
 bool can_add(Call& call, const Sizes& added) {
@@ -387,7 +409,7 @@ bool index_put(Call& call) {
   if (!call.flag(3)) return false;
   const Indexed named(call, call.values(1), call.sizes(0));
   const Sizes to = named.sizes();
-  if (!can_add(call, to)) return false;
+  if (!can_add(call, to) || !spreads_to(call.sizes(2), to)) return false;
   Indexed::Places places = named.places(to);
   return call.set_scattered_result(call.raw(0), broadcast(call.in(2), to), places.indices, std::move(places.map),
                                    std::move(places.checks));
@@ -397,9 +419,11 @@ bool index_put(Call& call) {
 bool index_add(Call& call) {
   const Sizes to = call.result_sizes(), added = call.sizes(3);
   const auto rank = static_cast<int64_t>(to.size());
-  if (rank == 0 || call.meta(2).sizes.size() != 1 || added.size() != to.size() || !can_add(call, added)) return false;
-  if (!is_summed_exactly(call)) return false;
+  if (rank == 0 || !can_add(call, added) || !is_summed_exactly(call)) return false;
   const int64_t dim = Call::wrap(call.integer(1), rank);
+  Sizes fitting = to;
+  fitting[dim] = count(call.sizes(2));
+  if (call.meta(2).sizes.size() != 1 || added != fitting) return false;
   const T rows = from_zero(call.raw(2), to[dim]);
   T value = call.in(3);
   if (call.number(4) != 1) value = value * call.in(4);
@@ -413,11 +437,10 @@ bool index_add(Call& call) {
 bool scatter_add(Call& call) {
   const Sizes to = call.result_sizes(), added = call.sizes(2);
   const auto rank = static_cast<int64_t>(to.size());
-  if (rank == 0 || added.size() != to.size() || call.meta(3).sizes.size() != to.size() || !can_add(call, added)) {
-    return false;
-  }
-  if (!is_summed_exactly(call)) return false;
+  if (rank == 0 || !can_add(call, added) || !is_summed_exactly(call)) return false;
   const int64_t dim = Call::wrap(call.integer(1), rank);
+  const Dag& dag = call.lowering().dag;
+  if (!are_within(dag, added, call.sizes(3)) || !are_within(dag, added, to, dim)) return false;
   std::vector<Expr> map = identity(rank);
   map[dim] = Expr::value(0);
   return call.set_scattered_result(call.raw(0), view(call.in(3), identity(rank), added),
@@ -427,7 +450,9 @@ bool scatter_add(Call& call) {
 /// (grad, indices, num_weights, padding_idx, scale_grad_by_freq).
 bool embedding_dense_backward(Call& call) {
   const Sizes to = call.result_sizes(), added = call.sizes(0);
-  if (call.flag(4) || !can_add(call, added)) return false;
+  Sizes fitting = call.sizes(1);
+  fitting.push_back(to[1]);
+  if (call.flag(4) || !can_add(call, added) || added != fitting) return false;
   const T indices = call.raw(1).to(Dtype::I64);
   const auto spread = [&](T index) {
     Sizes sizes = index.sizes();
