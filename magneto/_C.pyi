@@ -163,8 +163,8 @@ def scanned(
     """The leaves and the structure of what a scan gives in a capture, where its step becomes a graph of its own: of the
     carry, and what the steps give, stacked. None: it is no graph, or has fewer steps than `least`."""
 
-def copied_alone(tensor: torch.Tensor, /) -> bool:
-    """In a capture: whether it copies the tensor by an operator; else False."""
+def copied_alone(tensor: torch.Tensor, memo: dict[int, Any], /) -> bool:
+    """In a capture: whether it copies the tensor by an operator, with that memo; else False."""
 
 def largest(numbers: Sequence[int], /) -> int:
     """max(numbers): in a capture without asking which one it is"""

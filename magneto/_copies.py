@@ -11,7 +11,7 @@ from magneto import _C
 
 def deepcopy_of_tensor(self: torch.Tensor, memo: dict[int, Any]) -> Any:
     """Tensor.__deepcopy__ of a tensor that fills memory that nothing else that is copied lies in."""
-    if not _C.copied_alone(self) or self.grad is not None:
+    if not _C.copied_alone(self, memo) or self.grad is not None:
         return deepcopy_as_written(self, memo)
     if id(self) in memo:
         return memo[id(self)]

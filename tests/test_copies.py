@@ -77,7 +77,16 @@ def a_module_is_given_back(x: torch.Tensor) -> Any:
     return mine(x), dict(mine.named_buffers()), [name for name, _ in mine.named_parameters()]
 
 
+def states_on_the_way(x: torch.Tensor) -> Any:
+    kept = []
+    for _ in range(3):
+        kept.append(copy.deepcopy(NORM.state_dict()))
+        x = NORM(x)
+    return kept
+
+
 ONE_GRAPH = (
+    states_on_the_way,
     one,
     strides_kept,
     fresh,
@@ -87,6 +96,13 @@ ONE_GRAPH = (
     averaged,
     a_module_is_given_back,
 )
+
+
+def of_one_memory_with_one_memo(x: torch.Tensor) -> Any:
+    memo: dict[int, Any] = {}
+    a, b = copy.deepcopy(WIDE, memo), copy.deepcopy(WIDE.view(16), memo)
+    a.add_(1)
+    return a, b
 
 
 def of_one_memory(x: torch.Tensor) -> Any:
@@ -137,6 +153,7 @@ def attribute_set_inside(x: torch.Tensor) -> Any:
 
 
 SIDE_EXITS = (
+    of_one_memory_with_one_memo,
     of_one_memory,
     fresh_of_one_memory,
     its_data,

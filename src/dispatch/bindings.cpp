@@ -465,7 +465,8 @@ PyMethodDef dispatch_methods[] = {
      "conditional(pred, true_fn, false_fn, operands) -> leaves and structure of torch.cond's result in a capture, "
      "where "
      "the functions become graphs of their own; else None"},
-    {"copied_alone", copied_alone, METH_O, "copied_alone(tensor) -> whether a capture copies it by an operator"},
+    {"copied_alone", copied_alone, METH_VARARGS,
+     "copied_alone(tensor, memo) -> whether a capture copies it by an operator"},
     {"branch_taken", branch_taken, METH_O, "branch_taken(pred) -> bool(pred)"},
     {"largest", largest, METH_O, "largest(numbers) -> max(numbers): in a capture without asking which one it is"},
     {"comptime", comptime, METH_O, "comptime(callback) -> whether a capture called it"},

@@ -4,6 +4,7 @@
 
 #include "capture/calls/handlers.h"
 #include "capture/capture.h"
+#include "capture/interpreter/interp_frame.h"
 #include "capture/torch/gradients.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/torch/torch_calls.h"
@@ -11,6 +12,7 @@
 #include "capture/world/overlays.h"
 #include "guards/guards.h"
 #include "python/abi/dicts.h"
+#include "python/imported.h"
 #include "support/tensor_object.h"
 
 namespace magneto::capture {
@@ -55,51 +57,65 @@ PyObject* memory_counter() {
 
 bool has_entries(PyObject* dict) { return dict && PyDict_GET_SIZE(dict) != 0; }
 
+/// The program calls copy.deepcopy with one argument, so that the memo ends with the call. One of the program's own
+/// may be used again behind a side exit, and says nothing of the memory that was copied.
+bool memo_ends_with_the_call(const InterpFrame* frame) {
+  static constinit Imported deepcopy("copy", "deepcopy");
+  const InterpFrame* outermost = nullptr;
+  for (; frame; frame = frame->caller) {
+    if (frame->function.get() == deepcopy.get()) outermost = frame;
+  }
+  if (!outermost || !outermost->caller) return false;
+  const Instr& call = outermost->caller->instr();
+  return call.op == Op::CALL && call.arg == 1;
+}
+
 }  // namespace
 
 /// Each run asks the same of the tensor that it is given.
 bool TensorMap::guard_memory(PyObject* real, const guards::Source* source) {
   static PyObject* const zero = PyLong_FromLong(0);
-  const Ref before = checked(PyLong_FromSize_t(copied_memory_.second));
+  if (std::ranges::count(in_copied_memory_, source)) return true;
+  const Ref before = checked(PyLong_FromSize_t(in_copied_memory_.size()));
   PyObject* args[] = {real, before.get()};
   if (!Ref::steal(count_memory(nullptr, args, 2))) {
     PyErr_Clear();
     return false;
   }
-  const guards::Source* counted =
-      c.sources.call(memory_counter(), source, copied_memory_.first ? copied_memory_.first : c.sources.constant(zero));
-  c.guards.type(counted, &PyLong_Type);
+  copied_memory_ = c.sources.call(memory_counter(), source, copied_memory_ ? copied_memory_ : c.sources.constant(zero));
+  c.guards.type(copied_memory_, &PyLong_Type);
   c.guards.length(c.sources.instance_dict(source), &PyDict_Type, 0);
-  copied_memory_ = {counted, copied_memory_.second + 1};
+  in_copied_memory_.push_back(source);
   return true;
 }
 
-bool TensorMap::is_copied_alone(PyObject* tensor) {
+bool TensorMap::is_copied_alone(PyObject* tensor, PyObject* memo) {
   if (!is_fake_tensor(tensor) || Py_TYPE(tensor) != reinterpret_cast<PyTypeObject*>(tensor_class()) ||
       is_transformed(tensor) || c.torch.is_overridden({&tensor, 1}) || c.gradients.data_of(tensor)) {
     return false;
   }
+  if (!memo_ends_with_the_call(c.frame)) return false;
   const at::Tensor& fake = unpack_tensor(tensor);
   const auto input = inputs.find(c.session->value_of(fake));
   PyObject* const holder = input == inputs.end() ? tensor : input->second.real.get();
   if (has_entries(instance_dict(holder)) || c.overlays.find(holder, false)) return false;
-  if (std::ranges::any_of(copied_, [&](const Ref& copied) { return copied.get() == tensor; })) return true;
-  const auto shares_memory = [&](const Ref& copied) {
-    return memory_of(unpack_tensor(copied.get())) == memory_of(fake);
-  };
-  if (!fills_memory(fake) || std::ranges::any_of(copied_, shares_memory)) return false;
+  for (const auto& [of_memo, copied] : copied_) {
+    if (of_memo.get() != memo || memory_of(unpack_tensor(copied.get())) != memory_of(fake)) continue;
+    return copied.get() == tensor;
+  }
+  if (!fills_memory(fake)) return false;
   for (const auto& [id, of] : inputs) {  // itself, or what it lies in the memory of
     const auto known = fake_of.find(of.real.get());
     if (known == fake_of.end() || memory_of(unpack_tensor(known->second.get())) != memory_of(fake)) continue;
     if (of.number || of.array || !guard_memory(of.real.get(), of.source)) return false;
   }
-  copied_.push_back(Ref::borrow(tensor));
+  copied_.emplace_back(Ref::borrow(memo), Ref::borrow(tensor));
   return true;
 }
 
 Ref handle_copied_alone(Capture& capture, const CallArgs& args) {
-  check_count(args, 1, 1, "copied_alone");
-  return boolean(capture.tensors.is_copied_alone(args.values[0]));
+  check_count(args, 2, 2, "copied_alone");
+  return boolean(capture.tensors.is_copied_alone(args.values[0], args.values[1]));
 }
 
 }  // namespace magneto::capture

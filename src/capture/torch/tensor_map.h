@@ -58,8 +58,8 @@ class TensorMap {
   /// What the tensor stands for, and how that is read. Nulls: the segment has made it.
   std::pair<PyObject*, const guards::Source*> original(PyObject* tensor) const;
   /// A plain tensor that copy.deepcopy may copy by an operator: it fills memory in which no other lies that the segment
-  /// copies so. (copied_tensors.cpp)
-  bool is_copied_alone(PyObject* tensor);
+  /// copies so with this memo. (copied_tensors.cpp)
+  bool is_copied_alone(PyObject* tensor, PyObject* memo);
   /// Inputs from `first` on, which have been taken out of the graph, become inputs again. False: one can't.
   bool add_again(size_t first);
 
@@ -74,8 +74,9 @@ class TensorMap {
   void fill_nested_sizes(PyObject* raw);
   bool guard_memory(PyObject* real, const guards::Source* source);
 
-  std::vector<Ref> copied_;                                                // what is_copied_alone has said yes to
-  std::pair<const guards::Source*, size_t> copied_memory_ = {nullptr, 0};  // the last check of those from outside
+  std::vector<std::pair<Ref, Ref>> copied_;              // memos, and what is_copied_alone has said yes to
+  std::vector<const guards::Source*> in_copied_memory_;  // whose memory each run looks at
+  const guards::Source* copied_memory_ = nullptr;        // the last of those checks
   Capture& c;
 };
 
