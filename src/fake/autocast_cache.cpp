@@ -1,17 +1,80 @@
 #include "fake/autocast_cache.h"
 
 #include <ATen/CachedTensorUtils.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/to_ops.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+
+#include "fake/own_gradients.h"
+#include "fake/session.h"
 
 namespace magneto::fake {
 
-void UncachedTensors::add(const at::Tensor& tensor) {
+void AutocastCasts::leave_to_session(const at::Tensor& leaf) {
   at::caching::set_cached_tensors_enabled(true);
-  at::caching::add_cached_tensor(tensor);
-  tensors_.push_back(tensor);
+  at::caching::add_cached_tensor(leaf);
+  leaves_.push_back(leaf);
 }
 
-UncachedTensors::~UncachedTensors() {
-  for (const at::Tensor& tensor : tensors_) at::caching::remove_cached_tensor(tensor);
+AutocastCasts::~AutocastCasts() {
+  for (const at::Tensor& leaf : leaves_) at::caching::remove_cached_tensor(leaf);
 }
+
+AutocastCasts::Call::Call(AutocastCasts& casts) : casts_(casts), outer_(std::exchange(casts.dtypes_, {})) {
+  if (!at::autocast::is_autocast_cache_enabled() || c10::InferenceMode::is_enabled()) return;
+  for (const c10::DeviceType device : {at::kCPU, at::kCUDA}) {
+    if (!at::autocast::is_autocast_enabled(device)) continue;
+    casts.dtypes_.emplace_back(device, at::autocast::get_autocast_dtype(device));
+  }
+}
+
+void AutocastCasts::stand_for(const at::Tensor& read, const at::Tensor& leaf) {
+  read_for_.insert_or_assign(read.unsafeGetTensorImpl(), std::pair(read, leaf));
+}
+
+const c10::TensorImpl* AutocastCasts::leaf_of(const at::Tensor& read) const {
+  const auto found = read_for_.find(read.unsafeGetTensorImpl());
+  const at::Tensor& leaf = found == read_for_.end() ? read : found->second.second;
+  const bool is_leaf = leaf.requires_grad() && leaf.is_leaf() && !leaf.is_view();
+  return is_leaf ? leaf.unsafeGetTensorImpl() : nullptr;
+}
+
+bool AutocastCasts::keeps(const at::Tensor& leaf, at::ScalarType dtype) const {
+  const bool is_that = std::ranges::find(dtypes_, std::pair(leaf.device().type(), dtype)) != dtypes_.end();
+  return is_that && leaf.scalar_type() == at::kFloat && leaf_of(leaf);
+}
+
+at::Tensor AutocastCasts::cast(const Session& session, const at::Tensor& leaf,
+                               const std::function<at::Tensor()>& cast) {
+  at::Tensor& kept = casts_[leaf_of(leaf)];
+  if (session.value_of(kept) == graph::kNoValue) {  // there is none, or it was taken back
+    const at::AutoGradMode with_history(true);      // which later calls may need
+    kept = cast();
+    leave_to_session(leaf);  // it lives as long as its address stands for it
+  }
+  return kept;
+}
+
+namespace {
+
+at::Tensor to_dtype(c10::DispatchKeySet keys, const at::Tensor& self, at::ScalarType dtype, bool non_blocking,
+                    bool copy, std::optional<at::MemoryFormat> format) {
+  const auto call = [&] {
+    return at::_ops::to_dtype::redispatch(keys & kBelowOwnGradients, self, dtype, non_blocking, copy, format);
+  };
+  Session* const session = Session::current();
+  // In a call under autocast, its kernels alone call operators without it.
+  const bool is_cast = session && !copy && !format && as_fake(self) && !keys.has_any(kTransformKeys) &&
+                       !at::autocast::is_autocast_enabled(self.device().type()) &&
+                       session->impl().casts.keeps(self, dtype);
+  return is_cast ? session->impl().casts.cast(*session, self, call) : call();
+}
+
+}  // namespace
+
+void register_autocast_casts(torch::Library& whole) { whole.impl("to.dtype", TORCH_FN(to_dtype)); }
 
 }  // namespace magneto::fake

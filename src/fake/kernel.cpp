@@ -426,6 +426,7 @@ void register_kernels() {
     register_extremes(*whole);
     register_selections(*whole);
     register_ctc_loss(*whole);
+    register_autocast_casts(*whole);
     register_sparse_gradients(*whole);
     return true;
   }();

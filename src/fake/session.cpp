@@ -154,7 +154,7 @@ at::Tensor Session::Impl::wrap(const at::Tensor& real, graph::ValueId value) {
   if (real.requires_grad()) {
     if (real.is_leaf()) {
       fake.set_requires_grad(true);
-      uncached_.add(fake);
+      casts.leave_to_session(fake);
     } else {
       give_earlier_history(fake);
       histories_[value] = std::make_shared<torch::autograd::Edge>(torch::autograd::impl::gradient_edge(fake));
@@ -348,7 +348,7 @@ at::Tensor Session::make_constant(const at::Tensor& real) {
   return fake;
 }
 
-void Session::leave_out_of_autocast_cache(const at::Tensor& fake) { impl_->uncached_.add(fake); }
+void Session::leave_out_of_autocast_cache(const at::Tensor& fake) { impl_->casts.leave_to_session(fake); }
 
 graph::ValueId Session::value_of(const at::Tensor& tensor) const {
   FakeImpl* fake = tensor.defined() ? as_fake(tensor) : nullptr;

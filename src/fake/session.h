@@ -61,6 +61,9 @@ struct Session::Impl {
   /// By symbol: "Tensor.item at user.py:4 in f".
   std::vector<std::string> origins;
 
+  /// Of leaves that require gradients.
+  AutocastCasts casts;
+
   graph::Graph& graph;
   std::shared_ptr<SessionState> state;
 
@@ -80,9 +83,6 @@ struct Session::Impl {
   static Excluded excluded(c10::DispatchKey key) { return {key, c10::impl::tls_is_dispatch_key_excluded(key)}; }
   const std::array<Excluded, 2> transforms_{excluded(c10::DispatchKey::FuncTorchDynamicLayerFrontMode),
                                             excluded(c10::DispatchKey::FuncTorchDynamicLayerBackMode)};
-
-  /// Leaves that require gradients: a cast of one must not outlive the capture.
-  UncachedTensors uncached_;
 
   /// Where the history of an input that is no leaf begins.
   std::unordered_map<graph::ValueId, std::shared_ptr<torch::autograd::Edge>> histories_;

@@ -16,6 +16,7 @@
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
 #include "capture/world/world.h"
+#include "fake/session.h"
 #include "guards/constants.h"
 #include "guards/objects.h"
 #include "python/abi/types.h"
@@ -289,6 +290,7 @@ Ref call_by_effect(Capture& c, PyObject* callable, const Effect& effect, CallArg
     case Policy::State: {
       Ref result = Ref::steal(PyObject_Vectorcall(callable, args.values.data(), args.positional(), args.kwnames));
       if (!result) throw PythonError{};
+      if (effect.is(table::clears_casts)) c.session->impl().casts.clear();
       if (!effect.recorded || is_without_grad_below()) return result;
       graph::TorchNode node;
       node.target = Ref::borrow(callable);

@@ -17,6 +17,7 @@
 #include "capture/torch/transforms.h"
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
+#include "fake/session.h"
 #include "graph/aliases.h"
 #include "graph/orphans.h"
 #include "graph/text.h"
@@ -186,6 +187,7 @@ void Branch::cut_backward(const fake::Session::Mark& from) {
 size_t Branch::trace(Shared& shared) {
   constexpr int kMostTries = 3;
   fake::Session& session = *capture_.session;
+  const fake::AutocastCasts::Aside own_casts(session.impl().casts);
   for (int tries = 0;; ++tries) {
     const Footprint marks(capture_);
     const Snapshot before(capture_, reachable());

@@ -23,7 +23,7 @@
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
 #include "capture/world/world.h"
-#include "fake/fake.h"
+#include "fake/session.h"
 #include "graph/aliases.h"
 #include "python/imported.h"
 #include "runtime/plan/torch_errors.h"
@@ -159,6 +159,9 @@ Ref Gradients::in_place_of(PyObject* argument, std::vector<std::pair<PyObject*, 
   }
   if (!data_of(argument)) return Ref::borrow(argument);
   const at::Tensor& tensor = unpack_tensor(argument);
+  fake::AutocastCasts& casts = c.session->impl().casts;
+  // At the torch level autocast has kept a cast of the tensor itself, and knows nothing of what stands in its place.
+  if (!c.options.wants_backward && casts.has(tensor)) c.side_exit(BreakReason::Mutation, kIsRead);
   SetData& set = data_.at(c.session->value_of(tensor));
   if (!set.tensor) set.tensor = c.attributes.load_attr(set.data.get(), MAGNETO_STR("data"));
   Ref put = set.tensor;
@@ -173,6 +176,7 @@ Ref Gradients::in_place_of(PyObject* argument, std::vector<std::pair<PyObject*, 
     }
     put = set.leaf;
   }
+  casts.stand_for(unpack_tensor(put.get()), tensor);
   read.emplace_back(argument, put);
   return put;
 }

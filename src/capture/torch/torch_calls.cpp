@@ -130,7 +130,12 @@ Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<
   c.mode.recording = true;
   c.mode.trusted = PyFunction_Check(target);
   c.mode.engine_runs = false;  // which has called the code that calls this
+  std::optional<fake::AutocastCasts::Call> casts(std::in_place, c.session->impl().casts);
+  std::optional<fake::AutocastCasts::Aside> own_casts;
+  if (calls_back) own_casts.emplace(c.session->impl().casts);
   Ref result = overridden ? run_noting(run, redispatched) : Ref::steal(run());
+  own_casts.reset();
+  casts.reset();
   recorded.reset();
   const bool of_class = dispatched_ || std::ranges::any_of(args, holds_class_tensor);
   const bool transformed = result && (of_class || is_transforming() || holds_transformed(result.get()) ||
