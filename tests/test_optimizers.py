@@ -214,3 +214,32 @@ def test_a_profiler_sees_the_label_of_a_step() -> None:
         step()
     step()
     assert any(event.key == "Optimizer.step#Adam.step" for event in profiler.key_averages())
+
+
+class MakesItsOptimizer(torch.nn.Module):
+    def __init__(self, kind: Any) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+        self.kind = kind
+
+    def step(self, x: torch.Tensor) -> torch.Tensor:
+        optimizer = self.kind(self.net.parameters(), lr=0.1)
+        optimizer.zero_grad()
+        loss = self.net(x).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop])
+def test_one_made_in_each_step(kind: Any) -> None:
+    results = []
+    for compiles in (False, True):
+        program = MakesItsOptimizer(kind)
+        step = magneto.compile(program.step) if compiles else program.step
+        torch.manual_seed(1)
+        losses = [step(torch.randn(5, 3)) for _ in range(4)]
+        results.append([*losses, *(p.detach() for p in program.parameters())])
+    torch.testing.assert_close(*results)
+    assert magneto.stats()["breaks"] == 0
