@@ -48,6 +48,8 @@ struct Results {
   std::vector<Output> outputs;
   /// Gradients are taken inside (torch.autograd.grad): hooks on inputs see them, if there are any.
   bool with_hooks = false;
+  /// ...and these inputs are leaves, behind which there is nothing that they would go on to.
+  std::vector<graph::ValueId> leaves = {};
   /// ...and they may have freed what results consist of.
   bool frees = false;
   /// A root whose gradient passes what was freed, or written since: its backward raises, as in eager.

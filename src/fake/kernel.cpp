@@ -22,6 +22,7 @@
 #include "fake/size_node.h"
 #include "fake/sparse_gradients.h"
 #include "fake/zero_tensors.h"
+#include "graph/versions.h"
 #include "ops/operator.h"
 #include "support/gil.h"
 
@@ -197,6 +198,19 @@ void give_sized(Session& session, const c10::OperatorHandle& op, const OperatorF
   give_results(stack, args.size(), results);
 }
 
+/// PyTorch has counted those to tensors. In lists, the operators do it that it calls for each.
+void note_writes(const c10::OperatorHandle& op, const OperatorFacts& facts, std::span<const c10::IValue> args) {
+  write_known(op, facts, args);
+  if (c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::ADInplaceOrView) || !graph::moves_versions(op)) return;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const c10::AliasInfo* alias = op.schema().arguments()[i].alias_info();
+    if (!alias || !alias->isWrite() || !args[i].isTensorList()) continue;
+    for (const at::Tensor& tensor : args[i].toTensorVector()) {
+      if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+    }
+  }
+}
+
 void capture(Session& session, const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
              Stack* stack) {
   const size_t count = op.schema().arguments().size();
@@ -324,7 +338,7 @@ void capture(Session& session, const c10::OperatorHandle& op, const OperatorFact
     note(session.counters.meta_ops, op);
   }
   const Hints hints(state, symbolic);
-  if (facts.mutates) write_known(op, facts, args);
+  if (facts.mutates) note_writes(op, facts, args);
   if (facts.recorded) {
     record_bound(session, op, facts, args, call.results());
     if (!symbolic) keep_known(op, facts, args, call.results());

@@ -6,10 +6,10 @@
 
 #include <algorithm>
 
-#include "autograd/nodes.h"
 #include "graph/symbols.h"
 #include "python/imported.h"
 #include "python/text.h"
+#include "runtime/backward_inside.h"
 #include "runtime/plan/thread_modes.h"
 #include "runtime/plan/torch_errors.h"
 #include "runtime/program/aten_program.h"
@@ -104,29 +104,6 @@ class TorchFunctionScope {
   const at::impl::TorchFunctionDisabledState before_ = Tls::get_disabled_state();
 };
 
-/// backward() is in the graph: what runs behind the gradients of leaves is CPython's to call, and so is the segment
-/// then.
-class HooksBehind {
- public:
-  explicit HooksBehind(const graph::Graph& graph) : inputs_(graph.inputs.size()) {
-    static constinit Imported backward("magneto._forward", "gradients_of");
-    called_ =
-        std::ranges::any_of(graph.torch_nodes, [](const auto& node) { return node.target.get() == backward.get(); });
-  }
-  void refuse(PyObject* const* inputs) const {
-    if (!called_) return;
-    for (size_t i = 0; i < inputs_; ++i) {
-      if (!autograd::has_hooks_behind(THPVariable_Unpack(inputs[i]))) continue;
-      PyErr_Format(PyExc_RuntimeError, "%sno hooks run when gradients are added to a tensor's", kNotSo);
-      throw ComputationError{};
-    }
-  }
-
- private:
-  size_t inputs_;
-  bool called_;
-};
-
 /// Calls that freeze inputs for a while are in the graph: what raises in between leaves them as they were.
 class FrozenInputs {
  public:
@@ -186,14 +163,14 @@ class TorchComputation final : public Computation {
  public:
   explicit TorchComputation(const graph::Graph& graph)
       : program_(graph),
-        hooks_behind_(graph),
+        backward_inside_(graph),
         frozen_inputs_(graph),
         hooks_on_saved_(graph),
         outputs_(graph.outputs.size()),
         without_torch_function_(graph.without_torch_function) {}
 
   void run(PyObject* const* inputs, PyObject** outputs) const override {
-    hooks_behind_.refuse(inputs);
+    backward_inside_.refuse(inputs);
     std::vector<Ref> results(outputs_);
     const TorchFunctionScope scope(without_torch_function_);
     frozen_inputs_.around(inputs, [&] { hooks_on_saved_.around([&] { program_.run(inputs, results.data()); }); });
@@ -203,7 +180,7 @@ class TorchComputation final : public Computation {
 
  private:
   TorchProgram program_;
-  HooksBehind hooks_behind_;
+  BackwardInside backward_inside_;
   FrozenInputs frozen_inputs_;
   HooksOnSaved hooks_on_saved_;
   size_t outputs_;
@@ -214,7 +191,7 @@ class CallableComputation final : public Computation {
  public:
   CallableComputation(Ref callable, const graph::Graph& graph, bool users)
       : callable_(std::move(callable)),
-        hooks_behind_(graph),
+        backward_inside_(graph),
         inputs_(graph.inputs.size()),
         outputs_(graph.outputs.size()),
         users_(users),
@@ -224,7 +201,7 @@ class CallableComputation final : public Computation {
   }
 
   void run(PyObject* const* inputs, PyObject** outputs) const override {
-    hooks_behind_.refuse(inputs);
+    backward_inside_.refuse(inputs);
     const ModesKeptOnError modes;
     const TorchFunctionScope scope(without_torch_function_);
     std::vector<Ref> held;
@@ -292,7 +269,7 @@ class CallableComputation final : public Computation {
   }
 
   Ref callable_;
-  HooksBehind hooks_behind_;
+  BackwardInside backward_inside_;
   size_t inputs_, outputs_;
   bool users_;
   bool without_torch_function_;

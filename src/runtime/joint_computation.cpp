@@ -21,6 +21,7 @@
 #include "fake/autograd_node.h"
 #include "graph/aliases.h"
 #include "runtime/autocast_scope.h"
+#include "runtime/backward_inside.h"
 #include "runtime/device/memory_pool.h"
 #include "runtime/freed_results.h"
 #include "runtime/gradient_chain.h"
@@ -127,6 +128,7 @@ struct Program {
   // Positions among the inputs.
   std::vector<size_t> written;
   std::vector<size_t> written_roots;  // with history: Results::written
+  BackwardInside inside;
   std::vector<FreedRoot> freed;
   graph::Undo undo;
 };
@@ -402,10 +404,7 @@ class JointComputation final : public Computation {
     held.reserve(program.forward->input_count());
     for (size_t i = 0; i < program.forward->input_count(); ++i) held.push_back(THPVariable_Unpack(inputs[i]));
     for (const at::Tensor& tensor : held) pointers.push_back(&tensor);
-    if (has_hooks_behind(held)) {
-      PyErr_Format(PyExc_RuntimeError, "%sno hooks run when gradients are added to a tensor's", kNotSo);
-      throw ComputationError{};
-    }
+    program.inside.refuse(inputs);
     if (is_unusual(held) || writes_unusually(held) || calls_hooks(held)) {
       if (program.torch_level) return run_torch_level(inputs, pointers, outputs);
       PyErr_Format(PyExc_RuntimeError, "%snobody looks on while classes of tensors say what operators do", kNotSo);
@@ -525,11 +524,6 @@ class JointComputation final : public Computation {
            });
   }
 
-  /// ...and those that wait for what is added to its gradient, which nobody but CPython calls.
-  bool has_hooks_behind(const std::vector<at::Tensor>& inputs) const {
-    return program_->results.with_hooks && std::ranges::any_of(inputs, autograd::has_hooks_behind);
-  }
-
   /// What an input was before it is written, with its history.
   static at::Tensor original_of(const at::Tensor& input) {
     at::Tensor original = copy(input);
@@ -583,6 +577,7 @@ std::unique_ptr<Computation> make_joint_computation(const graph::Graph& graph, a
     if (aliases.written(graph.inputs[i])) program->written.push_back(i);
   }
   program->undo = graph::undo_of(graph);
+  if (joint.results.with_hooks) program->inside = BackwardInside(graph, joint.results.leaves);
   for (const auto& written : joint.results.written) {
     program->written_roots.push_back(position(graph.inputs, written.input));
   }

@@ -159,6 +159,9 @@ std::optional<autograd::JointTrace> Gradients::run_backward(std::string* no_join
   }
   results->written = std::move(written);
   results->with_hooks = takes_gradients(c.graph);
+  for (const graph::ValueId id : results->with_hooks ? leaves : std::vector<graph::ValueId>()) {
+    if (c.exits.rebuilder->tensor_of(c.tensors.inputs.at(id).real.get()).is_leaf()) results->leaves.push_back(id);
+  }
   results->hooked = hooked;
   results->frees = results->with_hooks && !frees_unseen_;
   results->of_classes = !classes_.empty();

@@ -105,6 +105,15 @@ static bool reads_no_data(PyObject* target) {
   return target == function || target == MAGNETO_STR("requires_grad_");
 }
 
+/// `calls_back`: what it calls may be run again, by autograd.
+static Ref run_with_casts(Capture& c, const std::function<PyObject*()>& run, bool calls_back) {
+  fake::AutocastCasts& casts = c.session->impl().casts;
+  const fake::AutocastCasts::Call call(casts);
+  std::optional<fake::AutocastCasts::Aside> aside;
+  if (calls_back) aside.emplace(casts);
+  return Ref::steal(run());
+}
+
 Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyObject* const> args,
                        PyObject* kwnames, const std::function<PyObject*()>& run, bool always) {
   // Custom functions and checkpoints call back: they are not overridden, what they call may be.
@@ -130,12 +139,7 @@ Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<
   c.mode.recording = true;
   c.mode.trusted = PyFunction_Check(target);
   c.mode.engine_runs = false;  // which has called the code that calls this
-  std::optional<fake::AutocastCasts::Call> casts(std::in_place, c.session->impl().casts);
-  std::optional<fake::AutocastCasts::Aside> own_casts;
-  if (calls_back) own_casts.emplace(c.session->impl().casts);
-  Ref result = overridden ? run_noting(run, redispatched) : Ref::steal(run());
-  own_casts.reset();
-  casts.reset();
+  Ref result = overridden ? run_noting(run, redispatched) : run_with_casts(c, run, calls_back);
   recorded.reset();
   const bool of_class = dispatched_ || std::ranges::any_of(args, holds_class_tensor);
   const bool transformed = result && (of_class || is_transforming() || holds_transformed(result.get()) ||
