@@ -9,6 +9,7 @@
 
 #include "graph/text.h"
 #include "lower/input_writes.h"
+#include "lower/late.h"
 #include "lower/placement.h"
 
 namespace magneto::lower {
@@ -420,6 +421,7 @@ class Emitter {
       lowering_.program.steps.push_back(std::move(step));
     }
     write_inputs(lowering_.program);
+    run_late(lowering_.program);
   }
 
  private:
