@@ -5,11 +5,20 @@
 #include <c10/core/MemoryFormat.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 namespace magneto::fake {
 
-int64_t Geometry::numel() const { return c10::multiply_integers(sizes); }
+int64_t Geometry::numel() const {
+  if (std::ranges::find(sizes, 0) != sizes.end()) return 0;
+  int64_t numel = 1;
+  for (const int64_t size : sizes) {
+    // PyTorch raises when such a tensor is made.
+    if (__builtin_mul_overflow(numel, size, &numel)) return std::numeric_limits<int64_t>::max();
+  }
+  return numel;
+}
 bool Geometry::is_contiguous() const { return c10::_compute_contiguous<int64_t>(sizes, strides, numel()); }
 bool Geometry::is_channels_last() const { return c10::_compute_channels_last_contiguous_2d<int64_t>(sizes, strides); }
 bool Geometry::is_dense() const {
