@@ -315,6 +315,15 @@ class Indexed {
     return result;
   }
 
+  /// The dimensions that are not indexed.
+  Sizes rows() const {
+    Sizes result;
+    for (int64_t dim = 0; dim < static_cast<int64_t>(sizes_.size()); ++dim) {
+      if (std::ranges::find(dims_, dim) == dims_.end()) result.push_back(sizes_[dim]);
+    }
+    return result;
+  }
+
   /// Where each element of what is named, which has sizes `to`, stands.
   struct Places {
     std::vector<NodeId> indices;
@@ -386,10 +395,9 @@ bool spreads_to(const Sizes& sizes, const Sizes& to) {
   return true;
 }
 
-/// Memory has no sum of bools; and what has no element, or no row to add to, is left to eager, which checks indices.
-bool can_add(Call& call, const Sizes& added) {
-  return call.result_meta().dtype != c10::kBool && !call.lowering().dag.may_be_empty(call.result_sizes()) &&
-         !call.lowering().dag.may_be_empty(added);
+/// Memory has no sum of bools; and where the `rows` that are added have no element, no index would be looked at.
+bool can_add(Call& call, const Sizes& rows) {
+  return call.result_meta().dtype != c10::kBool && !call.lowering().dag.may_be_empty(rows);
 }
 
 /// Eager sums what these add to in float, whatever the dtype, and rounds once; in memory each sum is rounded.
@@ -409,7 +417,7 @@ bool index_put(Call& call) {
   if (!call.flag(3)) return false;
   const Indexed named(call, call.values(1), call.sizes(0));
   const Sizes to = named.sizes();
-  if (!can_add(call, to) || !spreads_to(call.sizes(2), to)) return false;
+  if (!can_add(call, named.rows()) || !spreads_to(call.sizes(2), to)) return false;
   Indexed::Places places = named.places(to);
   return call.set_scattered_result(call.raw(0), broadcast(call.in(2), to), places.indices, std::move(places.map),
                                    std::move(places.checks));
@@ -419,11 +427,12 @@ bool index_put(Call& call) {
 bool index_add(Call& call) {
   const Sizes to = call.result_sizes(), added = call.sizes(3);
   const auto rank = static_cast<int64_t>(to.size());
-  if (rank == 0 || !can_add(call, added) || !is_summed_exactly(call)) return false;
+  if (rank == 0 || !is_summed_exactly(call)) return false;
   const int64_t dim = Call::wrap(call.integer(1), rank);
-  Sizes fitting = to;
+  Sizes fitting = to, row = to;
   fitting[dim] = count(call.sizes(2));
-  if (call.meta(2).sizes.size() != 1 || added != fitting) return false;
+  row.erase(row.begin() + dim);
+  if (call.meta(2).sizes.size() != 1 || added != fitting || !can_add(call, row)) return false;
   const T rows = from_zero(call.raw(2), to[dim]);
   T value = call.in(3);
   if (call.number(4) != 1) value = value * call.in(4);
@@ -437,7 +446,7 @@ bool index_add(Call& call) {
 bool scatter_add(Call& call) {
   const Sizes to = call.result_sizes(), added = call.sizes(2);
   const auto rank = static_cast<int64_t>(to.size());
-  if (rank == 0 || !can_add(call, added) || !is_summed_exactly(call)) return false;
+  if (rank == 0 || !can_add(call, {}) || !is_summed_exactly(call)) return false;
   const int64_t dim = Call::wrap(call.integer(1), rank);
   const Dag& dag = call.lowering().dag;
   if (!are_within(dag, added, call.sizes(3)) || !are_within(dag, added, to, dim)) return false;
@@ -452,7 +461,7 @@ bool embedding_dense_backward(Call& call) {
   const Sizes to = call.result_sizes(), added = call.sizes(0);
   Sizes fitting = call.sizes(1);
   fitting.push_back(to[1]);
-  if (call.flag(4) || !can_add(call, added) || added != fitting) return false;
+  if (call.flag(4) || !can_add(call, {to[1]}) || added != fitting) return false;
   const T indices = call.raw(1).to(Dtype::I64);
   const auto spread = [&](T index) {
     Sizes sizes = index.sizes();
