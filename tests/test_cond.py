@@ -383,3 +383,28 @@ def test_the_branches_are_generated_code() -> None:
     stats = magneto.stats()
     assert stats["kernels"] >= 4
     assert set(stats["externs"]) == {"magneto::cond"}
+
+
+def summed(x: torch.Tensor) -> torch.Tensor:
+    return torch.cond(x.sum() > 0, lambda x: x.cos(), lambda x: x.sin(), (x,)).sum()
+
+
+def turned(x: torch.Tensor) -> torch.Tensor:
+    a, b = torch.cond(x.sum() > 0, lambda x: (x.t() * 2, x.sin()), lambda x: (x.t() * 3, x.cos()), (x,))
+    return a.sum() + (a.t() * x).sum() + b.mean()
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("program", [summed, turned])
+def test_gradients_of_sums_of_branches(program: Callable[[torch.Tensor], torch.Tensor], dynamic: bool | None) -> None:
+    """The gradient of a sum is one element, expanded: the backward's branches read as many as there are."""
+
+    def inside(x: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(program(x), x)[0]
+
+    outer, inner = magneto.compile(program, dynamic=dynamic), magneto.compile(inside, dynamic=dynamic)
+    for rows in (3, 5):
+        for sign in (1.0, -1.0):
+            x = (torch.arange(4.0 * rows).view(rows, 4).sin() + sign).requires_grad_()
+            torch.testing.assert_close(torch.autograd.grad(outer(x), x)[0], inside(x))
+            torch.testing.assert_close(inner(x), inside(x))

@@ -5,6 +5,8 @@
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "autograd/engine.h"
@@ -51,6 +53,18 @@ std::string cut_off(const Edge& from, const Ends& ends, std::set<const Node*>& s
   return {};
 }
 
+/// The gradient with its elements where those of the result lie, as the backward was captured: that of a sum is one
+/// element, expanded.
+at::Tensor laid_out_as(const at::Tensor& gradient, const at::Tensor& result) {
+  if (result.is_contiguous()) return gradient.contiguous();
+  const at::IntArrayRef strides = result.strides();
+  std::vector<int64_t> order(strides.size()), back(strides.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return strides[a] > strides[b]; });
+  for (size_t i = 0; i < order.size(); ++i) back[order[i]] = static_cast<int64_t>(i);
+  return gradient.permute(order).contiguous().permute(back);
+}
+
 class BranchNode final : public RegionNode {
  public:
   BranchNode(RegionCall call, torch::autograd::edge_list&& edges)
@@ -68,9 +82,14 @@ class BranchNode final : public RegionNode {
     auto& operands = std::get<std::vector<graph::ValueId>>(node.args.back());
     operands.clear();
     for (const auto& operand : operands_) operands.push_back(session.value_of(operand.unpack()));
-    for (size_t i = 0; i < gradients.size(); ++i) {
-      if (!gradients[i].defined()) gradients[i] = input_metadata(i).zeros_like();
-      operands.push_back(session.value_of(gradients[i]));
+    size_t next = 0;
+    for (size_t i = 0; i < call_.results.size(); ++i) {
+      if (!call_.results_need_grad[i]) continue;
+      at::Tensor& gradient = gradients[next];
+      if (!gradient.defined()) gradient = input_metadata(next).zeros_like();
+      gradient = laid_out_as(gradient, call_.results[i]);
+      operands.push_back(session.value_of(gradient));
+      ++next;
     }
     return session.add_call(std::move(node), call_.gradients);
   }
