@@ -1,5 +1,5 @@
-// Kernels stand where they were found: those that need only inputs, at the front. What they make lies in memory until it
-// is read.
+// Kernels stand where they were found: those that need only inputs, at the front. What they make lies in memory until
+// it is read.
 #pragma once
 
 #include "lower/program.h"
