@@ -49,6 +49,17 @@ def with_closure(block: Any, x: torch.Tensor) -> torch.Tensor:
     return checkpoint(lambda y: block(y) * 2, x, use_reentrant=False)
 
 
+def with_defaults(block: Any, x: torch.Tensor) -> torch.Tensor:
+    return checkpoint(lambda y, of=block, by=2: of(y) * by, x, use_reentrant=False)
+
+
+def with_named_defaults(block: Any, x: torch.Tensor) -> torch.Tensor:
+    def inner(y: torch.Tensor, *, of: Any = (block, 2.0)) -> torch.Tensor:
+        return of[0](y) * of[1]
+
+    return checkpoint(inner, x, use_reentrant=False)
+
+
 def with_partial(block: Any, x: torch.Tensor) -> torch.Tensor:
     return checkpoint(functools.partial(block, scale=x.mean()), x, use_reentrant=False)
 
@@ -71,6 +82,8 @@ STYLES: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
     "keyword": lambda block, x: checkpoint(block, x, scale=x.std(), use_reentrant=False),
     "random_state_not_kept": lambda block, x: checkpoint(block, x, use_reentrant=False, preserve_rng_state=True),
     "closure": with_closure,
+    "defaults": with_defaults,
+    "named_defaults": with_named_defaults,
     "contexts": lambda block, x: checkpoint(block, x, use_reentrant=False, context_fn=save_products),
     "parts": in_parts,
     "parts_of_a_list": in_parts_of_a_list,

@@ -146,6 +146,26 @@ Ref constant_partial(Capture& capture, PyObject* partial) {
   return checked(PyObject_Call(reinterpret_cast<PyObject*>(Py_TYPE(partial)), values.get(), named.get()));
 }
 
+/// False: some are no constants.
+bool copy_defaults(Capture& capture, PyFunctionObject* of, PyObject* to) {
+  if (of->func_defaults) {
+    const Ref defaults = constant_object(capture, of->func_defaults, false);
+    if (!defaults) return false;
+    if (PyFunction_SetDefaults(to, defaults.get()) < 0) throw PythonError{};
+  }
+  if (!of->func_kwdefaults) return true;
+  const Ref named = checked(PyDict_New());
+  PyObject *name, *value;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(of->func_kwdefaults, &position, &name, &value)) {
+    const Ref constant = constant_object(capture, value, false);
+    if (!constant) return false;
+    if (PyDict_SetItem(named.get(), name, constant.get()) < 0) throw PythonError{};
+  }
+  if (PyFunction_SetKwDefaults(to, named.get()) < 0) throw PythonError{};
+  return true;
+}
+
 }  // namespace
 
 Ref constant_function(Capture& capture, PyObject* function) {
@@ -161,8 +181,8 @@ Ref constant_function(Capture& capture, PyObject* function) {
     return constant_object(capture, function, false);
   }
   auto* made = reinterpret_cast<PyFunctionObject*>(function);
-  if (made->func_defaults || made->func_kwdefaults) return {};
   Ref copy = checked(PyFunction_New(made->func_code, made->func_globals));
+  if (!copy_defaults(capture, made, copy.get())) return {};
   if (!made->func_closure) return copy;
   const Py_ssize_t count = PyTuple_GET_SIZE(made->func_closure);
   Ref cells = checked(PyTuple_New(count));
