@@ -59,16 +59,6 @@ struct Opaque {
   int32_t memory, node;
 };
 
-/// The same geometry, strides of dimensions of size one aside.
-bool lies_alike(const TensorMeta& a, const TensorMeta& b) {
-  const shapes::Sizes sizes = graph::sizes_of(a), left = graph::strides_of(a), right = graph::strides_of(b);
-  if (sizes != graph::sizes_of(b) || graph::offset_of(a) != graph::offset_of(b) || a.dtype != b.dtype) return false;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    if (sizes[i] != 1 && left[i] != right[i]) return false;
-  }
-  return true;
-}
-
 class Functionaliser {
  public:
   explicit Functionaliser(Graph graph, bool exact = false)
@@ -165,7 +155,7 @@ class Functionaliser {
     args[0] = source;
     std::vector<TensorMeta> metas;
     // While nothing was written, the recorded geometry is right; after that the value may be laid out otherwise.
-    if (lies_alike(new_meta(source), meta(parent))) {
+    if (lie_alike(new_meta(source), meta(parent))) {
       for (const ValueId id : node.results) metas.push_back(meta(id));
     } else if (is_reshape(node.op)) {
       // Strides among its arguments are of the old memory, and the new one may have no such view: a value needs none.
@@ -475,11 +465,19 @@ class Functionaliser {
     }
     ++memories_[memory].version;
     ++memories_[memory].writes;
-    static const auto data = find_op("magneto::data");
-    const bool apart = std::any_of(path.begin(), path.end() - 1, [&](ValueId at) { return view_node(at).op == data; });
-    memories_[memory].bumps += counted && !apart;
+    const ValueId apart = apart_from(id);
+    if (counted) ++(apart == kNoValue ? memories_[memory].bumps : data_bumps_[apart]);
     // What reads the view next reads it where it lies, if the order in which that adds is to be eager's.
     for (size_t i = exact_ ? path.size() - 1 : 0; i < path.size(); ++i) set_now(path[i], after[i]);
+  }
+
+  /// The nearest x.data that `id` is a view of, or is: a version counter of its own. kNoValue: it has the memory's.
+  ValueId apart_from(ValueId id) const {
+    static const auto data = find_op("magneto::data");
+    for (ValueId at = id; tensors_[at].parent != kNoValue; at = tensors_[at].parent) {
+      if (view_node(at).op == data) return at;
+    }
+    return kNoValue;
   }
 
   // -- the end
@@ -515,6 +513,11 @@ class Functionaliser {
     }
     for (size_t i = 0; i < outputs.size(); ++i) {
       const Memory& memory = memories_[tensors_[old.outputs[i]].memory];
+      if (const ValueId apart = apart_from(old.outputs[i]); apart != kNoValue) {
+        if (const int32_t bumps = data_bumps_[apart]; bumps && memory.writes)
+          result.bumps.push_back({outputs[i], bumps});
+        continue;
+      }
       if (memory.writes && old.values[memory.base].kind != ValueKind::Input) add_bump(result, memory, outputs[i]);
     }
     // Two outputs of one value: one of them is a view of the other in eager only if it was one.
@@ -556,7 +559,7 @@ class Functionaliser {
     if (id == memory.base) {
       if (of_input) return input_value(id);
       // A write makes dense values. Who reads the output has been told where eager's memory lies.
-      if (!lies_alike(new_meta(tensor.now), meta(id))) throw Unsupported("written memory with gaps is an output");
+      if (!lie_alike(new_meta(tensor.now), meta(id))) throw Unsupported("written memory with gaps is an output");
       return tensor.now;
     }
     // Its path again, from the base as it is: of an input the memory itself.
@@ -574,6 +577,7 @@ class Functionaliser {
   /// Views that are no plain geometry.
   std::vector<Opaque> opaque_;
   std::vector<int32_t> bumped_;
+  std::unordered_map<ValueId, int32_t> data_bumps_;  // by what x.data gave
   int32_t node_ = 0;
   int32_t torch_node_ = -1;
   bool exact_;

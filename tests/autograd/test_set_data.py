@@ -436,3 +436,25 @@ def test_data_is_set_as_in_eager(program: Callable[[Net, Tensor], Any], exits: i
     breaks = magneto.stats()["breaks"]
     assert_same(_steps(compiled), expected)
     assert (magneto.stats()["breaks"] > breaks) == (exits > 0)
+
+
+DATA_WRITES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "written": lambda p: (d := p.data, d.add_(1))[:1],
+    "a part": lambda p: (d := p.data[0], d.add_(1), p.data)[::2],
+    "both": lambda p: (y := p * 2, d := y.data, d.mul_(2), d.add_(1), y.add_(1))[:2],
+    "the data first": lambda p: (y := p * 2, d := y.data, d.mul_(2), y.add_(1), d[0])[1::3],
+    "data of data": lambda p: (d := p.data, e := d.data, e.add_(1), d.add_(1), d[1:])[:2],
+}
+
+
+@pytest.mark.parametrize("backend", ["magneto", "aot_eager", "eager"])
+@pytest.mark.parametrize("name", DATA_WRITES)
+def test_data_that_leaves_has_its_own_version(name: str, backend: str) -> None:
+    compiled = magneto.compile(DATA_WRITES[name], backend=backend)
+    outcomes = []
+    for run in (DATA_WRITES[name], compiled, compiled):
+        p = torch.ones(3, 2)
+        with torch.no_grad():
+            results = run(p)
+        outcomes.append(([t._version for t in results], p._version, [t.tolist() for t in results], p.tolist()))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
