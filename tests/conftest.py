@@ -38,6 +38,18 @@ def strict(request: pytest.FixtureRequest) -> Iterator[None]:
     magneto.reset()
 
 
+@pytest.fixture
+def ours_alone() -> Iterator[None]:
+    """torch.cond and its like, called outside of what is compiled, run as written: PyTorch's own would compile them, and
+    change PyTorch's optimizers for the rest of the process.
+    """
+    magneto.install()
+    try:
+        yield
+    finally:
+        magneto.uninstall()
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """Fails, and says what to install, where there is no browser."""

@@ -394,6 +394,7 @@ def turned(x: torch.Tensor) -> torch.Tensor:
     return a.sum() + (a.t() * x).sum() + b.mean()
 
 
+@pytest.mark.usefixtures("ours_alone")
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("program", [summed, turned])
 def test_gradients_of_sums_of_branches(program: Callable[[torch.Tensor], torch.Tensor], dynamic: bool | None) -> None:

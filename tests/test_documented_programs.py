@@ -20,6 +20,8 @@ from torch.overrides import TorchFunctionMode
 
 import magneto
 
+pytestmark = pytest.mark.usefixtures("ours_alone")
+
 X, Y = torch.arange(12.0).view(4, 3).sin(), torch.arange(12.0).view(4, 3).cos()
 
 # -- control flow

@@ -84,9 +84,18 @@ def _wrappers(module: types.ModuleType) -> Iterator[types.FunctionType]:
             yield function
 
 
+def _is_kept_from_compiler(function: Any) -> bool:
+    """PyTorch's compiler keeps these of the optimizers to itself once it has been used; we capture them (calls.cpp)."""
+    name = getattr(function, "__name__", "")
+    inside = (getattr(function, "__module__", None) or "").startswith("torch.optim.")
+    return inside and (name == "_init_group" or name.startswith("_fused_"))
+
+
 def _ours(wrapper: types.FunctionType) -> Callable[..., Any]:
     """What Magneto makes of the function that `wrapper` is around."""
     function = vars(wrapper)["_torchdynamo_orig_callable"]
+    if _is_kept_from_compiler(function):
+        return function  # type: ignore[no-any-return]
     if vars(wrapper).get("_torchdynamo_disable"):
         recursive = vars(wrapper).get("_torchdynamo_disable_recursive", True)
         return dynamo.disable(function, recursive, reason=vars(wrapper).get("_torchdynamo_disable_msg"))  # type: ignore[no-any-return]

@@ -148,13 +148,23 @@ std::optional<Decision> decide_disabled(PyObject* function) {
   return has_way ? std::optional(decision) : std::nullopt;
 }
 
+/// What PyTorch's compiler, where it has been used in the process, keeps to itself of the optimizers.
+bool is_kept_from_compiler(PyObject* function) {
+  const char* name = PyUnicode_AsUTF8(reinterpret_cast<PyFunctionObject*>(function)->func_name);
+  return module_of(PyFunction_GET_GLOBALS(function)).starts_with("torch.optim.") &&
+         (std::strcmp(name, "_init_group") == 0 || std::string_view(name).starts_with("_fused_"));
+}
+
 /// What PyTorch itself marks as disabled for reasons that are not ours, and a row tells to interpret. Null: it is none.
 Ref disabled_inside(Capture& capture, PyObject* function) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
-  if (PyUnicode_CompareWithASCIIString(code->co_qualname, "_disable_dynamo.<locals>.inner") != 0) return {};
+  const auto is_in = [&](const char* name) { return PyUnicode_CompareWithASCIIString(code->co_qualname, name) == 0; };
+  const bool marked = is_in("_disable_dynamo.<locals>.inner");
+  if (!marked && !is_in("DisableContext.__call__.<locals>._fn")) return {};
   Ref inside = capture.attributes.lookup_attr(function, MAGNETO_STR("__wrapped__"));
-  const bool found = inside && PyFunction_Check(inside.get());
-  return found && decide(inside.get()).treatment == Treatment::Interpret ? inside : Ref();
+  if (!inside || !PyFunction_Check(inside.get())) return {};
+  if (!marked) return is_kept_from_compiler(inside.get()) ? inside : Ref();
+  return decide(inside.get()).treatment == Treatment::Interpret ? inside : Ref();
 }
 
 /// True if a method of a logger gets past the logger's level. Asking fills the logger's own memo of its levels, which
