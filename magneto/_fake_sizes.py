@@ -1,4 +1,4 @@
-"""Fake kernels of custom operators that ask for a size that only the data says (torch.library.get_ctx)."""
+"""Fake kernels of custom operators that ask for a data-dependent size (torch.library.get_ctx)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Context:
         """One size is told apart, no more."""
         self.asked += 1
         if self.asked > 1:
-            raise NotImplementedError("several sizes that only the data says")
+            raise NotImplementedError("several data-dependent sizes")
         return SIZE
 
     create_unbacked_symint = new_dynamic_size

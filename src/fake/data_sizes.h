@@ -21,7 +21,7 @@ namespace magneto::fake {
 std::optional<std::vector<c10::IValue>> infer_from_data(Session& session, const c10::OperatorHandle& op,
                                                         const OperatorFacts& facts, std::span<const c10::IValue> args);
 
-/// What a custom operator gives whose fake kernel asks for a size that only the data says. (magneto._fake_sizes)
+/// What a custom operator gives whose fake kernel asks for a data-dependent size. (magneto._fake_sizes)
 /// Nothing where that is not wanted, or is no size of a contiguous result as it is.
 std::optional<std::vector<c10::IValue>> infer_from_context(Session& session, const c10::OperatorHandle& op,
                                                            std::span<const c10::IValue> args);

@@ -190,7 +190,7 @@ bool from_data(Session& session, const c10::OperatorHandle& op, const OperatorFa
   return true;
 }
 
-/// What a fake kernel has said that asked for a size which only the data says.
+/// What a fake kernel has said that asked for a data-dependent size.
 void give_sized(Session& session, const c10::OperatorHandle& op, const OperatorFacts& facts,
                 std::span<const c10::IValue> args, Stack* stack, std::vector<c10::IValue>& results) {
   const Hints hints(*session.impl().state);

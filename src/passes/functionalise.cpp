@@ -155,7 +155,7 @@ class Functionaliser {
     args[0] = source;
     std::vector<TensorMeta> metas;
     // While nothing was written, the recorded geometry is right; after that the value may be laid out otherwise.
-    if (lie_alike(new_meta(source), meta(parent))) {
+    if (lies_alike(new_meta(source), meta(parent))) {
       for (const ValueId id : node.results) metas.push_back(meta(id));
     } else if (is_reshape(node.op)) {
       // Strides among its arguments are of the old memory, and the new one may have no such view: a value needs none.
@@ -559,7 +559,7 @@ class Functionaliser {
     if (id == memory.base) {
       if (of_input) return input_value(id);
       // A write makes dense values. Who reads the output has been told where eager's memory lies.
-      if (!lie_alike(new_meta(tensor.now), meta(id))) throw Unsupported("written memory with gaps is an output");
+      if (!lies_alike(new_meta(tensor.now), meta(id))) throw Unsupported("written memory with gaps is an output");
       return tensor.now;
     }
     // Its path again, from the base as it is: of an input the memory itself.

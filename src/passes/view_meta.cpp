@@ -89,7 +89,7 @@ TensorMeta dense(TensorMeta meta) {
   return meta;
 }
 
-bool lie_alike(const TensorMeta& a, const TensorMeta& b) {
+bool lies_alike(const TensorMeta& a, const TensorMeta& b) {
   const shapes::Sizes sizes = graph::sizes_of(a), left = graph::strides_of(a), right = graph::strides_of(b);
   if (sizes != graph::sizes_of(b) || graph::offset_of(a) != graph::offset_of(b) || a.dtype != b.dtype) return false;
   for (size_t i = 0; i < sizes.size(); ++i) {

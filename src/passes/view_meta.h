@@ -40,6 +40,6 @@ c10::IValue boxed(const graph::AtenArg& arg, const c10::Type& type, Tensor tenso
 }
 
 /// The same geometry, strides of dimensions of size one aside.
-bool lie_alike(const graph::TensorMeta& a, const graph::TensorMeta& b);
+bool lies_alike(const graph::TensorMeta& a, const graph::TensorMeta& b);
 
 }  // namespace magneto::passes
