@@ -15,12 +15,13 @@ from tiers import those_that_pick
 import magneto
 
 # What makes each size a capture of its own: a recurrence is unrolled over the steps (mamba and its like, rwkv, minimax),
-# numbers follow from sizes in a way that is not captured (paddings to a multiple), or what a tensor of sizes holds is asked.
+# or a loop over the images (superpoint), numbers follow from sizes in a way that is not captured (paddings to a multiple;
+# led logs them, too), or what a tensor of sizes holds is asked.
 OWN_CAPTURES = {
     *("bamba", "falcon_h1", "falcon_mamba", "granitemoehybrid", "jamba", "mamba", "mamba2", "minimax", "nemotron_h"),
     *("qwen3_next", "recurrent_gemma", "rwkv", "zamba2"),
     *("canine", "deberta", "funnel", "reformer", "tapas", "xmod", "grounding_dino"),
-    *("instructblip", "llava", "paligemma", "vjepa2"),
+    *("instructblip", "led", "llava", "paligemma", "superpoint", "vjepa2"),
 }
 
 
