@@ -34,9 +34,9 @@ def export(
         magneto.exc.ConstraintViolation: A size that `dynamic_shapes` names can't vary.
         magneto.exc.NotYet: An argument, or a program, that is not supported yet.
     """
-    from magneto._export import capture
+    from magneto._export import called, capture
 
     capture.check_arguments(mod, args, kwargs, preserve_module_call_signature)
     if prefer_deferred_runtime_asserts_over_guards:
-        raise capture.not_yet("prefer_deferred_runtime_asserts_over_guards=True")
+        raise called.not_yet("prefer_deferred_runtime_asserts_over_guards=True")
     return capture.export(mod, args, dict(kwargs or {}), dynamic_shapes)

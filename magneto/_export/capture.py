@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import functools
 import itertools
-import linecache
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -20,12 +19,15 @@ from torch.export.graph_signature import (
     InputSpec,
     OutputKind,
     OutputSpec,
+    SymFloatArgument,
+    SymIntArgument,
     TensorArgument,
 )
 from torch.utils import _pytree as pytree
 
 from magneto import _C, _aot, _api, _arguments, config, exc
-from magneto._export import arguments, program
+from magneto._export import arguments, called, numbers, program
+from magneto._export.called import not_yet
 
 Node = torch.fx.Node
 
@@ -43,11 +45,6 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Div: operator.truediv,
     ast.Pow: operator.pow,
 }
-
-
-def not_yet(what: str) -> exc.NotYet:
-    """For what PyTorch's export takes, and this one does not."""
-    return exc.NotYet(f"torch.export.export: {what} is not supported yet.")
 
 
 def check_arguments(mod: Any, args: Any, kwargs: Any, preserved: Any) -> None:
@@ -133,7 +130,13 @@ def assemble(
             raise
         sizes = sizes._replace(tried={})  # Dim.AUTO
         captured = _capture(target, leaves, in_spec, sizes, backend())
-    return Assembly(target, captured, leaves, sizes, in_spec, (args, kwargs))
+    results, out_spec = pytree.tree_flatten(captured.result)
+    numeric = [i for i, result in enumerate(results) if type(result) in (int, float)]
+    held = (len(results), numeric)
+    if numeric and sizes.by_dimension() and not ahead:  # sizes may have said them
+        captured = _capture(target, leaves, in_spec, sizes, backend(), held)
+        results = captured.result
+    return Assembly(target, captured, leaves, sizes, in_spec, (args, kwargs), results, out_spec, set(numeric))
 
 
 # -- capture
@@ -153,6 +156,7 @@ class _Captured(_aot.Compilers):
         self.names: list[str] = []
         self.writes: list[int] = []
         self.symbols: list[tuple[str, int, int, int, int | None, int]] = []
+        self.found: list[tuple[str, int | None, int | None]] = []  # sizes and numbers of data: name, least, most
         self.conditions: list[str] = []  # on sizes
         self.outputs: list[torch.Tensor] = []
         self.result: Any = None
@@ -164,15 +168,26 @@ class _Captured(_aot.Compilers):
         self.ahead = program, kernels, operators
 
     def export(
-        self, module: Any, inputs: list[Any], names: list[str], writes: list[int], symbols: list[Any], guards: str
+        self,
+        module: Any,
+        inputs: list[Any],
+        names: list[str],
+        writes: list[int],
+        symbols: list[Any],
+        found: list[Any],
+        guards: str,
     ) -> Callable[..., Any]:
         """src/compiler/export.cpp calls it."""
         if self.module is not None:
             raise not_yet("a program with several graphs")
         self.module, self.inputs, self.names, self.writes, self.symbols = module, inputs, names, writes, symbols
+        self.found = found
         self.conditions = [line.removeprefix(_SHAPES) for line in guards.splitlines() if line.startswith(_SHAPES)]
         results = next(iter(reversed(module.graph.nodes))).args[0][len(writes) :]
-        self.outputs = [_empty(node.meta["val"]) for node in results]
+        self.outputs = [
+            numbers.sign_of(node, index) if numbers.is_number(node) else _empty(node.meta["val"])
+            for index, node in enumerate(results)
+        ]
         return lambda *inputs: list(self.outputs)
 
 
@@ -181,13 +196,18 @@ def _empty(like: torch.Tensor) -> torch.Tensor:
 
 
 def _capture(
-    target: Any, leaves: Sequence[arguments.Leaf], in_spec: Any, sizes: arguments.Sizes, captured: _Captured
+    target: Any,
+    leaves: Sequence[arguments.Leaf],
+    in_spec: Any,
+    sizes: arguments.Sizes,
+    captured: _Captured,
+    held: tuple[int, Sequence[int]] | None = None,
 ) -> _Captured:
-    function = _function(target, leaves, in_spec)
+    function = called.function_of(target, leaves, in_spec, held)
     options = _arguments.core_options(fullgraph=True, backend=captured)
     options["shapes"], options["dynamic"] = sizes.declared(leaves) or None, False
     compiled = _C.compile(function, options)
-    state = _State(target)
+    state = called.State(target)
     before = config.joint_graph
     config.joint_graph = False
     try:
@@ -207,82 +227,19 @@ def _capture(
     return captured
 
 
-class _State:
-    """The attributes of the modules: exporting leaves them as they are."""
-
-    def __init__(self, target: Any) -> None:
-        modules = target.named_modules() if isinstance(target, torch.nn.Module) else []
-        self._kept = [(name, module, _dicts(module)) for name, module in modules]
-
-    def put_back(self) -> str:
-        """The first one that has changed, for messages."""
-        changed = ""
-        for name, module, before in self._kept:
-            for kept, now in zip(before, (vars(module), module._parameters, module._buffers), strict=True):
-                different = [key for key in {*kept, *now} if kept.get(key, self) is not now.get(key, self)]
-                if not different:
-                    continue
-                changed = changed or ".".join(filter(None, ("self", name, different[0])))
-                now.clear()
-                now.update(kept)
-        return changed
-
-
-def _dicts(module: torch.nn.Module) -> tuple[dict[str, Any], ...]:
-    return dict(vars(module)), dict(module._parameters), dict(module._buffers)
-
-
-def _function(target: Any, leaves: Sequence[arguments.Leaf], in_spec: Any) -> Callable[..., Any]:
-    """A function of the tensors alone: constants and the way they are put together are in its text."""
-    tensors = [leaf.name for leaf in leaves if isinstance(leaf.value, torch.Tensor)]
-    constants: list[Any] = []
-    texts = []
-    for leaf in leaves:
-        if isinstance(leaf.value, torch.Tensor):
-            texts.append(leaf.name)
-        else:
-            texts.append(f"constants[{len(constants)}]")
-            constants.append(leaf.value)
-    specs: list[Any] = []
-    args, kwargs = in_spec.children()
-    rest = iter(texts)
-    given = [_text(child, rest, specs) for child in args.children()]
-    named = [
-        f"**{{{key!r}: {_text(child, rest, specs)}}}"
-        for key, child in zip(kwargs.context, kwargs.children(), strict=True)
-    ]
-    text = f"def forward({', '.join(tensors)}):\n    return target({', '.join([*given, *named])})\n"
-    filename = f"<torch.export {len(linecache.cache)}>"
-    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-    scope = {"target": target, "constants": tuple(constants), "unflatten": pytree.tree_unflatten, "specs": specs}
-    exec(compile(text, filename, "exec"), scope)
-    return scope["forward"]  # type: ignore[no-any-return]
-
-
-def _text(spec: Any, leaves: Any, specs: list[Any]) -> str:
-    """The expression that makes an argument of its leaves."""
-    if spec.is_leaf():
-        return str(next(leaves))
-    if spec.type in (list, tuple, dict):
-        items = [_text(child, leaves, specs) for child in spec.children()]
-        if spec.type is list:
-            return f"[{', '.join(items)}]"
-        if spec.type is tuple:
-            return f"({''.join(f'{item}, ' for item in items)})"
-        if all(isinstance(key, (str, int)) for key in spec.context):
-            return f"{{{', '.join(f'{key!r}: {item}' for key, item in zip(spec.context, items, strict=True))}}}"
-        raise not_yet(f"a dict with the keys {spec.context!r} among the arguments")
-    items = [str(next(leaves)) for _ in range(spec.num_leaves)]
-    specs.append(spec)
-    return f"unflatten([{', '.join(items)}], specs[{len(specs) - 1}])"
-
-
 # -- the program
 
 
 def _last_name(source: str) -> str:
     """Of `G['table']` and `L['self'].scale`: table, scale."""
     return str(re.findall(r"\w+", source)[-1])
+
+
+def _number_spec(number: Any, dtype: torch.dtype) -> OutputSpec:
+    if not isinstance(number, Node):
+        return OutputSpec(OutputKind.USER_OUTPUT, ConstantArgument(name="", value=number), None)
+    argument = SymIntArgument if dtype == torch.int64 else SymFloatArgument
+    return OutputSpec(OutputKind.USER_OUTPUT, argument(name=number.name), None)
 
 
 class Assembly:
@@ -296,9 +253,13 @@ class Assembly:
         sizes: arguments.Sizes,
         in_spec: Any,
         examples: Any,
+        results: Sequence[Any],
+        out_spec: Any,
+        held: set[int],
     ) -> None:
         self.captured, self._leaves, self._in_spec, self._examples = captured, leaves, in_spec, examples
         self._sizes = sizes
+        self._results, self._out_spec, self._held = results, out_spec, held
         self._module = target if isinstance(target, torch.nn.Module) else torch.nn.Module()
         self._graph = torch.fx.Graph()
         self._input_specs: list[InputSpec] = []
@@ -307,6 +268,7 @@ class Assembly:
         self._used: set[str] = set()
         self._made: dict[Node, Node] = {}
         self._symbols: dict[str, Node] = {}  # by name: inputs of the core's graph
+        self._numbers = numbers.Numbers(self._graph, captured.found)
 
     def home_of(self, value: Any) -> tuple[Node, InputSpec] | None:
         """The input of the graph that a tensor is."""
@@ -329,10 +291,16 @@ class Assembly:
                 continue
             if node.op == "output":
                 break
-            if node.op == "call_method":  # `item()` of an input that is a number
+            if node.op == "call_method" and node.target == "item":  # of an input that is a number
                 self._made[node] = self._made[node.args[0]]  # type: ignore[index]
                 continue
-            name = str(node.target).removeprefix("aten.").partition(".")[0] if node.op == "call_function" else node.name
+            number = self._numbers.made(node, self._made.__getitem__)
+            if number is not None:
+                self._made[node] = number
+                if "symbol" in node.meta:
+                    self._symbols[node.meta["symbol"]] = node
+                continue
+            name = node.name if node.op != "call_function" else numbers.name_of(node.target)
             if isinstance(node.target, torch._ops.HigherOrderOperator):
                 self._give_sizes(node)
             made = self._graph.create_node(
@@ -343,22 +311,20 @@ class Assembly:
                 "getitem" if node.name.startswith("getitem") else arguments.identifier(name),
             )
             made.meta = dict(node.meta)
+            self._numbers.take_operands(made)
             self._made[node] = made
-        results, out_spec = pytree.tree_flatten(self.captured.result)
-        output_specs = self._add_outputs(old[-1], results)
-        for symbol in self._symbols.values():
-            if symbol in self._made and not self._made[symbol].users:
-                self._graph.erase_node(self._made[symbol])
+        output_specs = self._add_outputs(old[-1], self._results)
+        self._numbers.remove_unused()
         graph_module = torch.fx.GraphModule(self._root(lifted), self._graph)
         signature = ExportGraphSignature(input_specs=self._input_specs, output_specs=output_specs)
-        return program.ExportedProgram(self._parts(graph_module, signature, out_spec))
+        return program.ExportedProgram(self._parts(graph_module, signature))
 
-    def _parts(self, graph_module: Any, signature: ExportGraphSignature, out_spec: Any) -> program.Parts:
+    def _parts(self, graph_module: Any, signature: ExportGraphSignature) -> program.Parts:
         call = ModuleCallSignature(
             inputs=[spec.arg for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT],
             outputs=[spec.arg for spec in signature.output_specs if spec.kind is OutputKind.USER_OUTPUT],
             in_spec=self._in_spec,
-            out_spec=out_spec,
+            out_spec=self._out_spec,
             forward_arg_names=list(dict.fromkeys(str(leaf.path[0]) for leaf in self._leaves)),
         )
         state = {**dict(self._module.named_parameters()), **dict(self._module.named_buffers())}
@@ -523,6 +489,7 @@ class Assembly:
                 expected.append(program.Expected(leaf.name, leaf.where, sizes, leaf.value.dtype, None))
             else:
                 expected.append(program.Expected(leaf.name, leaf.where, None, None, leaf.value))
+        ranges.update(self._numbers.ranges())
         conditions = [*self._sizes.relations(), *self.captured.conditions]
         return program.Checks(self._in_spec, expected, ranges, conditions)
 
@@ -549,15 +516,26 @@ class Assembly:
             target = spec.target if spec.target is not None else home.name
             specs.append(OutputSpec(kinds[spec.kind], TensorArgument(name=nodes[-1].name), target))
         signs = {id(sign): node for sign, node in zip(self.captured.outputs, returned[written:], strict=True)}
+        found = {
+            sign.item(): self._made[node]
+            for sign, node in zip(self.captured.outputs, returned[written:], strict=True)
+            if numbers.is_number(node)
+        }
         for index, result in enumerate(results):
+            if index in self._held and isinstance(result, torch.Tensor):
+                nodes.append(self._numbers.taken_out(self._made[signs[id(result)]]))
+                specs.append(_number_spec(nodes[-1], result.dtype))
+                continue
             if isinstance(result, torch.Tensor):
                 nodes.append(self._node_of(result, signs, new_value, index))
                 specs.append(OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(name=nodes[-1].name), None))
                 continue
+            if type(result) in (int, float) and result in found:
+                nodes.append(found[result])
+                specs.append(_number_spec(nodes[-1], torch.int64 if type(result) is int else torch.float64))
+                continue
             if not isinstance(result, (int, float, bool, str, type(None))):
                 raise not_yet(f"an object of type {type(result).__name__} among the results")
-            if type(result) is int and self._sizes.by_dimension():
-                raise not_yet("an int among the results where sizes vary: return a tensor")
             nodes.append(result)
             specs.append(OutputSpec(OutputKind.USER_OUTPUT, ConstantArgument(name="", value=result), None))
         self._graph.output(tuple(nodes))

@@ -22,13 +22,14 @@ _BATCH_NORMS = (
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """The values that a size may have."""
+    """The values that a size, or a number that data says, may have."""
 
-    lower: int
-    upper: int | None  # None: any
+    lower: int | None  # None: any
+    upper: int | None
 
     def __repr__(self) -> str:
-        return f"VR[{self.lower}, {'int_oo' if self.upper is None else self.upper}]"
+        low, high = self.lower, self.upper
+        return f"VR[{'-int_oo' if low is None else low}, {'int_oo' if high is None else high}]"
 
 
 class Expected(NamedTuple):
@@ -89,7 +90,7 @@ class Checks(NamedTuple):
                     raise RuntimeError(f"Expected input at {place} to be equal to {wanted}, but got {size}")
                 continue
             low, high = self.ranges[wanted].lower, self.ranges[wanted].upper
-            if size < low:
+            if low is not None and size < low:
                 raise RuntimeError(f"Expected input at {place} to be >= {low}, but got {size}")
             if high is not None and size > high:
                 raise RuntimeError(f"Expected input at {place} to be <= {high}, but got {size}")

@@ -17,6 +17,8 @@ from torch.export.graph_signature import (
     InputSpec,
     OutputKind,
     OutputSpec,
+    SymFloatArgument,
+    SymIntArgument,
     TensorArgument,
 )
 from torch.utils import _pytree as pytree
@@ -86,10 +88,14 @@ def _tensor(value: Any, name: str, tensors: container.Data) -> dict[str, Any]:
     return {**row, "requires_grad": value.requires_grad, "same": id(value)}
 
 
+_NUMBERS = {"int": SymIntArgument, "float": SymFloatArgument}
+
+
 def _argument(spec: Any) -> dict[str, Any]:
     if isinstance(spec, ConstantArgument):
         return {"name": spec.name, "value": values.encode(spec.value)}
-    return {"name": spec.name}
+    number = next((kind for kind, of in _NUMBERS.items() if isinstance(spec, of)), None)
+    return {"name": spec.name, "number": number} if number else {"name": spec.name}
 
 
 def _input(spec: InputSpec) -> dict[str, Any]:
@@ -192,7 +198,8 @@ class _Loader:
     def _argument(row: Mapping[str, Any]) -> Any:
         if "value" in row:
             return ConstantArgument(name=row["name"], value=values.decode(row["value"], values._none))
-        return TensorArgument(name=values.check_name(row["name"]))
+        kind = _NUMBERS[row["number"]] if "number" in row else TensorArgument
+        return kind(name=values.check_name(row["name"]))
 
     def _input(self, row: Mapping[str, Any]) -> InputSpec:
         target = None if row["target"] is None else values.check_path(row["target"])

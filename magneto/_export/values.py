@@ -22,8 +22,11 @@ Json = Any
 # Functions of numbers in graphs, beside operators.
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: getattr(operator, name)
-    for name in ("getitem", "add", "sub", "mul", "floordiv", "mod", "truediv", "pow", "neg")
-}
+    for name in (
+        *("getitem", "add", "sub", "mul", "floordiv", "mod", "truediv", "pow", "neg"),
+        *("eq", "ne", "ge", "le", "gt", "lt"),
+    )
+} | {"min": min, "max": max}
 _NAMED = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format: "memory_format"}
 # What a name in a path may have: it stands in generated code.
 _PATH = re.compile(r"[^\s\"'\\{}();=,#.]+(\.[^\s\"'\\{}();=,#.]+)*")

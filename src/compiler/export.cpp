@@ -68,9 +68,21 @@ PyObject* symbol_of(const Graph& graph, const graph::SymbolBinding& symbol) {
                        static_cast<long long>(symbol.range.low), high.get(), static_cast<long long>(symbol.hint));
 }
 
+/// Of a number that only data says: (name, low, high or None).
+PyObject* found_number(const graph::SymbolBinding& symbol) {
+  const std::string name = shapes::text(shapes::Expr::symbol(symbol.symbol));
+  const bool open = symbol.range.high == std::numeric_limits<int64_t>::max();
+  const bool any = symbol.range.low == std::numeric_limits<int64_t>::min();
+  const Ref low = any ? Ref::borrow(Py_None) : checked(PyLong_FromLongLong(symbol.range.low));
+  const Ref high = open ? Ref::borrow(Py_None) : checked(PyLong_FromLongLong(symbol.range.high));
+  return Py_BuildValue("(sOO)", name.c_str(), low.get(), high.get());
+}
+
 /// For a file, before anything is changed for torch.fx.
 void hand_over_program(const Request& request) {
   if (checked(PyObject_GetAttrString(request.callable, "wants_program")).get() != Py_True) return;
+  if (!request.graph.symbols_of(graph::ValueKind::Result).empty())
+    refuse_export(request, "sizes or numbers that only data says");
   const Ahead made = compile_ahead(request);
   const Ref operators = list_of(made.operators, [](const std::string& name) { return text_object(name).release(); });
   const auto bytes = [](const std::string& text) {
@@ -83,8 +95,6 @@ void hand_over_program(const Request& request) {
 }  // namespace
 
 std::unique_ptr<runtime::Computation> compile_for_export(const Request& request) {
-  const auto found_in_data = request.graph.symbols_of(graph::ValueKind::Result);
-  if (!found_in_data.empty()) refuse_export(request, "sizes or numbers that only data says");
   Functional functional;
   try {
     functional = passes::functionalise(request.graph);
@@ -107,6 +117,7 @@ std::unique_ptr<runtime::Computation> compile_for_export(const Request& request)
   const Ref writes = list_of(functional.writes, [&](const Functional::Write& write) {
     return PyLong_FromSsize_t(position(graph, write.input));
   });
+  const Ref found = list_of(graph.symbols_of(graph::ValueKind::Result), found_number);
   const Ref bound = list_of(symbols, [&](const graph::SymbolBinding& symbol) { return symbol_of(graph, symbol); });
   Graph shown = graph;
   shown.outputs.clear();
@@ -120,8 +131,9 @@ std::unique_ptr<runtime::Computation> compile_for_export(const Request& request)
     refuse_export(request, error.what());
   }
   runtime::UserHalf half;
-  half.callable = checked(PyObject_CallMethod(request.callable, "export", "OOOOOs", module.get(), inputs.get(),
-                                              names.get(), writes.get(), bound.get(), request.guards.c_str()));
+  half.callable =
+      checked(PyObject_CallMethod(request.callable, "export", "OOOOOOs", module.get(), inputs.get(), names.get(),
+                                  writes.get(), bound.get(), found.get(), request.guards.c_str()));
   half.name = "torch.export.export";
   half.returned = graph.outputs.size();
   for (size_t i = 0; i < graph.outputs.size(); ++i) half.outputs.push_back(static_cast<int32_t>(i));

@@ -46,6 +46,7 @@ Ref imported(const char* module, const char* name) {
   TEXT(meta, "meta")                                                      \
   TEXT(stack_trace, "stack_trace")                                        \
   TEXT(val, "val")                                                        \
+  TEXT(symbol, "symbol")                                                  \
   TEXT(create_node, "create_node")                                        \
   TEXT(placeholder, "placeholder")                                        \
   TEXT(get_attr, "get_attr")                                              \
@@ -372,7 +373,9 @@ class ModuleBuilder {
       if (symbol.dim >= 0) {
         node = create(fx_[Fx::call_method], fx_[Fx::size], checked(Py_BuildValue("(Oi)", node.get(), symbol.dim)));
       }
-      sizes_[shapes::Expr::symbol(symbol.symbol).identity()] = node;
+      const shapes::Expr expr = shapes::Expr::symbol(symbol.symbol);
+      sizes_[expr.identity()] = node;
+      if (form_) set_meta(node, fx_[Fx::symbol], text_object(shapes::text(expr)));
     }
   }
 

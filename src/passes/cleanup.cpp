@@ -29,6 +29,7 @@ void eliminate_dead(Functional& functional) {
   std::vector<bool> needed(graph.values.size(), false);
   for (const ValueId id : graph.outputs) needed[id] = true;
   for (const auto& write : functional.writes) needed[write.value] = true;
+  for (const auto& symbol : graph.symbols_of(graph::ValueKind::Result)) needed[symbol.value] = true;
   std::vector<bool> keep(graph.aten_nodes.size(), false);
   for (size_t i = graph.aten_nodes.size(); i-- > 0;) {
     const AtenNode& node = graph.aten_nodes[i];

@@ -25,6 +25,14 @@ Rewriter::Rewriter(Graph old) : old_(std::move(old)), map_(old_.values.size(), k
   graph_.aten_nodes.reserve(old_.aten_nodes.size());
 }
 
+void Rewriter::set(ValueId old, ValueId now) {
+  map_.at(old) = now;
+  // A size that only the data says is found in what is made first: later values are what was written to it.
+  for (size_t i = 0; i < old_.symbols.size(); ++i) {
+    if (old_.symbols[i].value == old && graph_.symbols[i].value == kNoValue) graph_.symbols[i].value = now;
+  }
+}
+
 std::vector<AtenArg> Rewriter::map_args(const AtenNode& node) const {
   std::vector<AtenArg> args = node.args;
   for (AtenArg& arg : args) graph::rename(arg, map_);
@@ -54,6 +62,7 @@ Graph Rewriter::finish(std::vector<ValueId> outputs) {
   graph_.outputs = std::move(outputs);
   graph_.torch_nodes = std::move(old_.torch_nodes);
   graph_.without_torch_function = old_.without_torch_function;
+  std::erase_if(graph_.symbols, [](const graph::SymbolBinding& symbol) { return symbol.value == kNoValue; });
   // A tensor that no operator needs any more has no value: the call's text shows None.
   for (graph::TorchNode& node : graph_.torch_nodes) graph::rename(node, map_);
   return std::move(graph_);

@@ -21,7 +21,7 @@ class Rewriter {
   const graph::Graph& graph() const { return graph_; }
   /// The new value of an old one; kNoValue for none.
   graph::ValueId map(graph::ValueId old) const { return old == graph::kNoValue ? old : map_.at(old); }
-  void set(graph::ValueId old, graph::ValueId now) { map_.at(old) = now; }
+  void set(graph::ValueId old, graph::ValueId now);
   /// The operands of an old node under `map`.
   std::vector<graph::AtenArg> map_args(const graph::AtenNode& node) const;
 

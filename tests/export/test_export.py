@@ -245,6 +245,18 @@ def test_conditions_on_sizes_are_checked() -> None:
         module(torch.ones(7, 4))
 
 
+def test_numbers_among_results_that_follow_from_sizes() -> None:
+    def sized(x: torch.Tensor) -> Any:
+        n = x.shape[0]
+        return {"n": n, "k": [3, 2.5], "more": (2 * n + 1, n // 2, n * x.shape[1], n / 2), "x": x, "is": n > 1}
+
+    program = export(sized, (X,), dynamic_shapes={"x": {0: Dim("n"), 1: Dim("m")}})
+    kinds = [type(spec.arg).__name__ for spec in program.graph_signature.output_specs]
+    assert kinds[:3] == ["SymIntArgument", "ConstantArgument", "ConstantArgument"]
+    for x in (X, torch.ones(7, 6)):
+        assert_same(program.module()(x), sized(x))
+
+
 def test_a_size_that_the_program_fixes() -> None:
     def fixed(x: torch.Tensor) -> torch.Tensor:
         return x.view(3, 4) + 1
@@ -291,8 +303,6 @@ TABLE = {
 REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "branch": (lambda: export(branches, (X,)), exc.Unsupported, "DataDependentBranch(.|\n)*torch.where(.|\n)*if x.sum"),
     "attribute": (lambda: export(Counts(), (X,)), exc.Unsupported, "sets self.calls.*keep it in a buffer"),
-    "sizes from data": (lambda: export(lambda x: x.nonzero(), (X,)), exc.NotYet, "only data says|nonzero"),
-    "sizes inside": (lambda: export(lambda x: x.nonzero().sum() + 1, (X,)), exc.NotYet, "only data says"),
     "class": (lambda: export(Counts, (X,)), exc.InvalidValue, "a module or a function"),
     "arguments": (lambda: export(Counts(), X), exc.InvalidValue, r"a tuple, \(x,\), not a Tensor"),
     "name": (lambda: export(both, (X, Y), dynamic_shapes={"z": {0: Dim("n")}}), exc.InvalidName, "'z'"),
@@ -310,11 +320,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: export(both, (X, Y), dynamic_shapes={"x": {0: 2 * Dim("n")}}),
         exc.InvalidValue,
         "does not fulfil .* % 2 == 0",
-    ),
-    "int": (
-        lambda: export(lambda x: (x, x.shape[0]), (X,), dynamic_shapes={"x": {0: Dim("n")}}),
-        exc.NotYet,
-        "an int among the results",
     ),
     "preserve": (lambda: export(Counts(), (X,), preserve_module_call_signature=("a",)), exc.NotYet, "preserve"),
     "pickle": (lambda: pickle.dumps(export(nn.ReLU(), (X,))), exc.NotYet, "torch.export.save"),

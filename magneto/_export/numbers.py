@@ -1,0 +1,153 @@
+"""Sizes and numbers that only data says, in an exported graph: `item()`, rows of `nonzero`, what is checked of them.
+
+The core has operators of its own for them, whose operands are tensors. In an exported graph they are Python's numbers,
+as PyTorch's export has them: `aten.item`, `aten.sym_size.int`, arithmetic, `aten._assert_scalar`.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from magneto._export import program
+
+Node = torch.fx.Node
+
+# As src/guards/number.h has them, and src/shapes/relation.h.
+_ARITHMETIC: list[Callable[[Any, Any], Any] | None] = [
+    *(operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow)
+]
+_RELATIONS: list[Callable[[Any, Any], Any]] = [operator.eq, operator.ne, operator.ge]
+_SIGNS = {operator.eq: "==", operator.ne: "!=", operator.ge: ">=", operator.le: "<="}
+
+# What is checked of one number: "0 <= u0", "u0 <= 10".
+_LEAST = re.compile(r"(-?\d+) <= (u\d+)")
+_MOST = re.compile(r"(u\d+) <= (-?\d+)")
+
+# A number among the results is known again by what stands for it, one that no program computes.
+_FIRST_SIGN = 0x5A17_C0DE_D00D_0000
+
+
+def _own(node: Node) -> str:
+    """Which operator of the core's a node calls."""
+    target = node.target
+    return target._opname if isinstance(target, torch._ops.OpOverload) and target.namespace == "magneto" else ""
+
+
+def name_of(function: Any) -> str:
+    """What a node that calls it is named after: `mul`, of sizes `sym_size_int`."""
+    if function is torch.ops.aten.sym_size.int:
+        return "sym_size_int"
+    return str(getattr(function, "_opname", None) or getattr(function, "__name__", "call"))
+
+
+def is_number(node: Any) -> bool:
+    """A result of the core's graph that is one for the program."""
+    return isinstance(node, Node) and _own(node) in ("size", "float")
+
+
+def sign_of(node: Node, index: int) -> torch.Tensor:
+    """What stands for the result while the program is captured."""
+    if _own(node) == "float":
+        return torch.tensor(float(_FIRST_SIGN + (index << 12)), dtype=torch.float64)
+    return torch.tensor(_FIRST_SIGN + index)
+
+
+class Numbers:
+    """Puts them into the graph that is made."""
+
+    def __init__(self, graph: torch.fx.Graph, found: Sequence[tuple[str, int | None, int | None]]) -> None:
+        self._graph = graph
+        self._bounds = {name: [low, high] for name, low, high in found}
+        self._nodes: dict[str, Any] = {}  # by symbol
+        self._numeric: dict[Node, None] = {}
+
+    def made(self, node: Node, map_of: Callable[[Any], Any]) -> Any:
+        """What a node of the core's graph is in this one, if it is about numbers; else None."""
+        args = torch.fx.node.map_arg(node.args, map_of)
+        result: Any = None
+        if node.op == "call_method" and node.target == "size":
+            result = self._call(torch.ops.aten.sym_size.int, *args)
+            self._bound(node.meta["symbol"], 0, None)
+        elif kind := _own(node):
+            result = self._of_own(kind, args)
+        if result is not None and "symbol" in node.meta:
+            self._name(result, node.meta["symbol"])
+        return result
+
+    def _of_own(self, kind: str, args: Any) -> Any:
+        if kind == "item":
+            return self._call(torch.ops.aten.item.default, args[0])
+        if kind in ("number", "size", "float"):
+            return args[0]
+        if kind == "arithmetic" and args[2] < len(_ARITHMETIC):
+            function = _ARITHMETIC[args[2]]
+            return function and self._call(function, args[0], args[1])
+        if kind == "check":
+            return self._check(args[0], _RELATIONS[args[1]], args[2])
+        return None
+
+    def take_operands(self, node: Node) -> None:
+        """Most operators that take tensors take numbers, too; others (`where`) are given one of the result's dtype."""
+        target = node.target
+        if not isinstance(target, torch._ops.OpOverload) or torch._C._should_allow_numbers_as_tensors(target._opname):
+            return
+        result = node.meta.get("val")
+        for i, (arg, declared) in enumerate(zip(node.args, target._schema.arguments, strict=False)):
+            if isinstance(arg, Node) and arg in self._numeric and str(declared.type) == "Tensor":
+                with self._graph.inserting_before(node):
+                    made = self._call(torch.ops.aten.scalar_tensor.default, arg)
+                made.kwargs = {"dtype": result.dtype} if isinstance(result, torch.Tensor) else {}
+                node.update_arg(i, made)
+
+    def taken_out(self, held: Node) -> Any:
+        """The number that a result holds (`scalar_tensor`), which is given itself."""
+        number = held.args[0]
+        if held.target is torch.ops.aten.full.default:
+            number = held.args[1]
+        if not held.users:
+            self._graph.erase_node(held)
+        return number
+
+    def _call(self, function: Callable[..., Any], *args: Any) -> Node:
+        node = self._graph.create_node("call_function", function, args, {}, name_of(function))
+        self._numeric[node] = None
+        return node
+
+    def _name(self, node: Node, symbol: str) -> None:
+        node.meta["symbol"] = symbol
+        self._nodes[symbol] = node
+
+    def _check(self, difference: Any, relation: Callable[..., Any], question: str) -> Any:
+        """A number against a bound where it is that, which is one of its range, too; else a difference against zero."""
+        left, right = difference, 0
+        if (least := _LEAST.fullmatch(question)) and least[2] in self._nodes:
+            left, right = self._nodes[least[2]], int(least[1])
+            self._bound(least[2], right, None)
+        elif (most := _MOST.fullmatch(question)) and most[1] in self._nodes:
+            left, relation, right = self._nodes[most[1]], operator.le, int(most[2])
+            self._bound(most[1], None, right)
+        holds = self._call(relation, left, right)
+        text = f"{left.meta['symbol']} {_SIGNS[relation]} {right}" if "symbol" in left.meta else question
+        message = f"Runtime assertion failed for expression {text} on node '{holds.name}'"
+        return self._call(torch.ops.aten._assert_scalar.default, holds, message)
+
+    def _bound(self, symbol: str, low: int | None, high: int | None) -> None:
+        known = self._bounds.setdefault(symbol, [None, None])
+        known[0] = low if known[0] is None else max(known[0], low if low is not None else known[0])
+        known[1] = high if known[1] is None else min(known[1], high if high is not None else known[1])
+
+    def ranges(self) -> dict[str, program.Range]:
+        """What is known of each, for `range_constraints`."""
+        return {name: program.Range(*bounds) for name, bounds in self._bounds.items() if name in self._nodes}
+
+    def remove_unused(self) -> None:
+        """Sizes that nothing reads."""
+        for node in reversed(list(self._graph.nodes)):
+            is_size = node.target is torch.ops.aten.sym_size.int or node.target in (operator.add, operator.mul)
+            if is_size and not node.users:
+                self._graph.erase_node(node)
