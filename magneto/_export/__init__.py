@@ -24,7 +24,7 @@ def export(
         dynamic_shapes: Which sizes may vary, as PyTorch takes it; a `Dim` that stands in several places is one size.
         strict: Both are Magneto's capture.
         preserve_module_call_signature: Must be empty.
-        prefer_deferred_runtime_asserts_over_guards: Must be False.
+        prefer_deferred_runtime_asserts_over_guards: Both are checked by `module()`.
 
     Returns:
         An ExportedProgram, of PyTorch's class.
@@ -34,9 +34,7 @@ def export(
         magneto.exc.ConstraintViolation: A size that `dynamic_shapes` names can't vary.
         magneto.exc.NotYet: An argument, or a program, that is not supported yet.
     """
-    from magneto._export import called, capture
+    from magneto._export import capture
 
     capture.check_arguments(mod, args, kwargs, preserve_module_call_signature)
-    if prefer_deferred_runtime_asserts_over_guards:
-        raise called.not_yet("prefer_deferred_runtime_asserts_over_guards=True")
     return capture.export(mod, args, dict(kwargs or {}), dynamic_shapes)

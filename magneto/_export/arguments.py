@@ -24,6 +24,8 @@ class Leaf(NamedTuple):
     path: Path  # parameter, then keys
     where: str  # as messages say it: "*args[0]", "**kwargs['mask']"
     value: Any
+    places: tuple[int, ...] = ()  # which child of each container, after the parameter
+    is_size: bool = False  # an int that varies: captured as the size of a tensor
 
 
 def parameter_names(function: Callable[..., Any], count: int) -> list[str]:
@@ -46,7 +48,8 @@ def leaves_of(names: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, 
     given: set[int] = set()
     taken: set[str] = {"self", "target", "constants", "unflatten"}
     leaves = []
-    for path, value in pytree.tree_flatten_with_path((args, dict(kwargs)))[0]:
+    found, spec = pytree.tree_flatten_with_path((args, dict(kwargs)))
+    for (path, value), places in zip(found, _places(spec), strict=True):
         keys = tuple(_key(entry) for entry in path)
         first = names[keys[1]] if keys[0] == 0 else str(keys[1])
         full = (first, *keys[2:])
@@ -59,8 +62,24 @@ def leaves_of(names: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, 
             if id(value) in given:  # one tensor given twice is two arguments
                 value = value.detach().clone().requires_grad_(value.requires_grad)
             given.add(id(value))
-        leaves.append(Leaf(name, full, where, value))
+        leaves.append(Leaf(name, full, where, value, places[2:]))
     return leaves
+
+
+def _places(spec: Any) -> list[tuple[int, ...]]:
+    """Of each leaf: which child of which child it is."""
+    if spec.is_leaf():
+        return [()]
+    return [(i, *rest) for i, child in enumerate(spec.children()) for rest in _places(child)]
+
+
+def with_sizes(leaves: Sequence[Leaf], sizes: Sizes) -> list[Leaf]:
+    """The same, with ints that vary as sizes of tensors, which a capture knows how to leave open."""
+    return [_as_size(leaf) if leaf.name in sizes.numbers and not leaf.is_size else leaf for leaf in leaves]
+
+
+def _as_size(leaf: Leaf) -> Leaf:
+    return leaf._replace(value=torch.zeros(1).expand(leaf.value), is_size=True)
 
 
 def identifier(text: str) -> str:
@@ -99,6 +118,7 @@ class Sizes(NamedTuple):
     asked: dict[str, dict[int, Bounds]]  # an error where the program can't do without the number
     tried: dict[str, dict[int, Bounds]]  # the program's number where it can't
     linear: list[Linear]
+    numbers: set[str]  # ints that vary: dimension 0 of such a leaf
 
     def by_dimension(self) -> dict[tuple[str, int], Bounds]:
         """All of them: (argument, dimension) -> bounds."""
@@ -117,11 +137,18 @@ class Sizes(NamedTuple):
                 texts.append(f"({size} - {each.term}) % {each.factor} == 0")
         return texts
 
+    def without(self, place: tuple[str, int]) -> Sizes | None:
+        """The same, with the program's number for a size that was only tried; None if it is none of these."""
+        if place[1] not in self.tried.get(place[0], {}):
+            return None
+        rest = {dim: bounds for dim, bounds in self.tried[place[0]].items() if dim != place[1]}
+        return self._replace(tried={**self.tried, place[0]: rest}, numbers=self.numbers - {place[0]})
+
     def declared(self, leaves: Sequence[Leaf]) -> dict[str, tuple[Any, ...]]:
         """For the core: parameter -> dimensions, each None or (name, low, high, in several places)."""
         both = {name: {**self.tried.get(name, {}), **self.asked.get(name, {})} for name in {*self.asked, *self.tried}}
         uses = collections.Counter(bounds[0] for dims in both.values() for bounds in dims.values())
-        tensors = {leaf.name: leaf.value for leaf in leaves}
+        tensors = {leaf.name: leaf.value for leaf in with_sizes(leaves, self)}
         return {
             name: tuple((*dims[i], uses[dims[i][0]] > 1) if i in dims else None for i in range(tensors[name].dim()))
             for name, dims in both.items()
@@ -130,15 +157,9 @@ class Sizes(NamedTuple):
 
 def sizes_of(dynamic_shapes: Any, names: Sequence[str], leaves: Sequence[Leaf], args: Any, kwargs: Any) -> Sizes:
     """Reads `dynamic_shapes`: a dict by parameter, or a tuple or list by position; None: no size varies."""
-    sizes = Sizes({}, {}, [])
+    sizes = Sizes({}, {}, [], set())
     if dynamic_shapes is None:
         return sizes
-    if hasattr(dynamic_shapes, "dynamic_shapes"):  # ShapesCollection, AdditionalInputs
-        if type(dynamic_shapes).__name__ != "ShapesCollection":
-            raise exc.NotYet(
-                f"torch.export.export(dynamic_shapes={type(dynamic_shapes).__name__}(...)): name the sizes"
-            )
-        dynamic_shapes = _collected(dynamic_shapes, leaves)
     known = {leaf.path[0] for leaf in leaves}
     if isinstance(dynamic_shapes, Mapping):
         by_parameter = dict(dynamic_shapes)
@@ -155,31 +176,40 @@ def sizes_of(dynamic_shapes: Any, names: Sequence[str], leaves: Sequence[Leaf], 
         raise exc.InvalidValue(f"dynamic_shapes takes a dict, tuple or list, not {dynamic_shapes!r}")
     for leaf in leaves:
         found: Any = by_parameter.get(leaf.path[0])
-        for key in leaf.path[1:]:
-            found = None if found is None else _entry(found, key, leaf)
+        for key, place in zip(leaf.path[1:], leaf.places, strict=True):
+            found = None if found is None else _entry(found, key, place, leaf)
         if isinstance(leaf.value, torch.Tensor):
             _read_tensor(leaf, found, sizes)
-        elif found is not None:
-            raise exc.NotYet(f"dynamic_shapes of {leaf.where}, a {type(leaf.value).__name__}: only tensors' sizes vary")
-    tensors = {leaf.name: leaf.value for leaf in leaves}
+        elif type(leaf.value) is int and _varies(found):
+            if leaf.value < 2:
+                raise exc.NotYet(
+                    f"dynamic_shapes of {leaf.where}: ints vary from 2 on, and the example is {leaf.value}"
+                )
+            sizes.numbers.add(leaf.name)
+            _read_dimension(_as_size(leaf), 0, found, sizes)
+        elif _varies(found):
+            raise exc.NotYet(f"dynamic_shapes of {leaf.where}, a {type(leaf.value).__name__}: sizes and ints vary")
+    tensors = {leaf.name: leaf.value for leaf in with_sizes(leaves, sizes)}
     for relation in sizes.relations():
         if not eval(relation, {"L": tensors}):  # a text that we wrote
             raise exc.InvalidValue(f"dynamic_shapes: the example does not fulfil {relation}")
     return sizes
 
 
-def _collected(collection: Any, leaves: Sequence[Leaf]) -> dict[str, Any]:
-    shapes = {leaf.path: collection._shapes.get(id(leaf.value)) for leaf in leaves}
-    nested = [path for path, shape in shapes.items() if shape is not None and len(path) > 1]
-    if nested:
-        raise exc.NotYet("ShapesCollection of tensors in containers: give dynamic_shapes as a dict")
-    return {path[0]: shape for path, shape in shapes.items() if len(path) == 1}
+def _varies(what: Any) -> bool:
+    kind = type(what).__name__
+    return kind in ("Dim", "_DerivedDim") or (kind == "_DimHint" and what.type.name != "STATIC")
 
 
-def _entry(found: Any, key: Any, leaf: Leaf) -> Any:
+def _entry(found: Any, key: Any, place: int, leaf: Leaf) -> Any:
+    """What is said of a part of an argument: in a dict by its key, in a list by its place, or by its attribute."""
     try:
-        return found.get(key) if isinstance(found, Mapping) else found[key]
-    except (TypeError, IndexError, KeyError):
+        if isinstance(found, Mapping):
+            return found.get(key)
+        if isinstance(found, (tuple, list)):
+            return found[place]
+        return getattr(found, key) if isinstance(key, str) else found[key]
+    except (TypeError, IndexError, KeyError, AttributeError):
         raise exc.InvalidValue(f"dynamic_shapes has no entry for {leaf.where}: {found!r}") from None
 
 

@@ -57,7 +57,7 @@ def function_of(
     texts = []
     for leaf in leaves:
         if isinstance(leaf.value, torch.Tensor):
-            texts.append(leaf.name)
+            texts.append(f"{leaf.name}.shape[0]" if leaf.is_size else leaf.name)
         else:
             texts.append(f"constants[{len(constants)}]")
             constants.append(leaf.value)

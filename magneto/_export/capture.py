@@ -70,15 +70,10 @@ def export(mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shap
 
 def decomposed(parts: program.Parts, table: Mapping[Any, Any]) -> program.ExportedProgram:
     """The program, captured again with the operators of the table replaced. Its inputs are as they were."""
-    if parts.checks.ranges:
-        raise exc.NotYet(
-            "ExportedProgram.run_decompositions of a program whose sizes vary: the functions are called with numbers. "
-            "Export it without dynamic_shapes"
-        )
     run = program._unlifted(parts, check=False)
     flat = torch.fx.GraphModule(run, run.graph)  # of the leaves
     leaves = tuple(pytree.tree_leaves(parts.example_inputs))
-    made = assemble(flat, leaves, {}, None, decompositions=table).build()._parts
+    made = assemble(flat, leaves, {}, _dims(parts.checks), decompositions=table).build()._parts
     graph = made.graph_module.graph
     nodes = {node.name: node for node in graph.nodes if node.op == "placeholder"}
     own = {str(spec.target): nodes[spec.arg.name] for spec in made.signature.input_specs if spec.target is not None}
@@ -101,7 +96,20 @@ def decomposed(parts: program.Parts, table: Mapping[Any, Any]) -> program.Export
             result.target = named.get(str(result.target), result.target)
     made.graph_module.recompile()
     signature = ExportGraphSignature(list(parts.signature.input_specs), list(made.signature.output_specs))
-    return program.ExportedProgram(parts._replace(graph_module=made.graph_module, signature=signature))
+    expected = [old._replace(sizes=new.sizes) for old, new in zip(parts.checks.leaves, made.checks.leaves, strict=True)]
+    conditions = [*dict.fromkeys([*parts.checks.conditions, *made.checks.conditions])]
+    checks = program.Checks(parts.checks.in_spec, expected, made.checks.ranges, conditions)
+    return program.ExportedProgram(parts._replace(graph_module=made.graph_module, signature=signature, checks=checks))
+
+
+def _dims(checks: program.Checks) -> tuple[Any, ...]:
+    """dynamic_shapes of the program's leaves."""
+    known = {name: torch.export.Dim(name, min=each.lower, max=each.upper) for name, each in checks.ranges.items()}
+    dims = [
+        {dim: known[size] for dim, size in enumerate(leaf.sizes or ()) if isinstance(size, str)}
+        for leaf in checks.leaves
+    ]
+    return tuple(of[0] if of and leaf.dtype is None else of for of, leaf in zip(dims, checks.leaves, strict=True))
 
 
 def assemble(
@@ -120,16 +128,23 @@ def assemble(
     for leaf in leaves:
         if not isinstance(leaf.value, (torch.Tensor, int, float, bool, str, type(None))):
             raise not_yet(f"{leaf.where}, an object of type {type(leaf.value).__name__}")
+    if hasattr(dynamic_shapes, "dynamic_shapes"):  # ShapesCollection, AdditionalInputs
+        dynamic_shapes = dynamic_shapes.dynamic_shapes(target, args, kwargs)
     sizes = arguments.sizes_of(dynamic_shapes, names, leaves, args, kwargs)
     in_spec = pytree.tree_flatten((args, kwargs))[1]
     backend = functools.partial(_Captured, ahead, decompositions)
-    try:
-        captured = _capture(target, leaves, in_spec, sizes, backend())
-    except exc.ConstraintViolation:
-        if not sizes.tried:
-            raise
-        sizes = sizes._replace(tried={})  # Dim.AUTO
-        captured = _capture(target, leaves, in_spec, sizes, backend())
+    given, leaves = leaves, arguments.with_sizes(leaves, sizes)
+    while True:
+        try:
+            captured = _capture(target, leaves, in_spec, sizes, backend())
+            break
+        except exc.ConstraintViolation as violation:  # of a size that is Dim.AUTO: it is the example's
+            place = _SIZE.match(str(violation))
+            without = sizes.without((place[1], int(place[2]))) if place else None
+            if without is None:
+                raise
+            sizes = without
+            leaves = arguments.with_sizes(given, sizes)
     results, out_spec = pytree.tree_flatten(captured.result)
     numeric = [i for i, result in enumerate(results) if type(result) in (int, float)]
     held = (len(results), numeric)
@@ -158,6 +173,7 @@ class _Captured(_aot.Compilers):
         self.symbols: list[tuple[str, int, int, int, int | None, int]] = []
         self.found: list[tuple[str, int | None, int | None]] = []  # sizes and numbers of data: name, least, most
         self.conditions: list[str] = []  # on sizes
+        self.assumed: list[str] = []  # of symbols, by decompositions
         self.outputs: list[torch.Tensor] = []
         self.result: Any = None
 
@@ -175,6 +191,7 @@ class _Captured(_aot.Compilers):
         writes: list[int],
         symbols: list[Any],
         found: list[Any],
+        assumed: list[str],
         guards: str,
     ) -> Callable[..., Any]:
         """src/compiler/export.cpp calls it."""
@@ -183,6 +200,7 @@ class _Captured(_aot.Compilers):
         self.module, self.inputs, self.names, self.writes, self.symbols = module, inputs, names, writes, symbols
         self.found = found
         self.conditions = [line.removeprefix(_SHAPES) for line in guards.splitlines() if line.startswith(_SHAPES)]
+        self.assumed = assumed
         results = next(iter(reversed(module.graph.nodes))).args[0][len(writes) :]
         self.outputs = [
             numbers.sign_of(node, index) if numbers.is_number(node) else _empty(node.meta["val"])
@@ -233,6 +251,10 @@ def _capture(
 def _last_name(source: str) -> str:
     """Of `G['table']` and `L['self'].scale`: table, scale."""
     return str(re.findall(r"\w+", source)[-1])
+
+
+def _same(spec: InputSpec, _: Any) -> InputSpec:
+    return spec
 
 
 def _number_spec(number: Any, dtype: torch.dtype) -> OutputSpec:
@@ -425,7 +447,12 @@ class Assembly:
 
     def _add_arguments(self) -> None:
         for leaf in self._leaves:
-            if isinstance(leaf.value, torch.Tensor):
+            if leaf.is_size:
+                number = SymIntArgument(name=leaf.name)
+                spec = InputSpec(InputKind.USER_INPUT, number, None)
+                node = self._place(leaf.name, leaf.value, functools.partial(_same, spec))
+                node.meta["val"] = leaf.value.shape[0]
+            elif isinstance(leaf.value, torch.Tensor):
                 self._place(leaf.name, leaf.value, lambda arg: InputSpec(InputKind.USER_INPUT, arg, None))
             else:
                 constant = ConstantArgument(name=leaf.name, value=leaf.value)
@@ -441,7 +468,10 @@ class Assembly:
             node = self._symbols[name] = placeholders[name]
             if not node.users and not regions:
                 continue
-            holder = self._homes[id(self.captured.inputs[position])][0]
+            holder, spec = self._homes[id(self.captured.inputs[position])]
+            if isinstance(spec.arg, SymIntArgument):
+                self._made[node] = holder
+                continue
             size = self._graph.create_node(
                 "call_function", torch.ops.aten.sym_size.int, (holder, dim), {}, f"sym_size_int_{name}"
             )
@@ -461,6 +491,8 @@ class Assembly:
                 case ast.UnaryOp(op=ast.USub(), operand=operand):
                     return self._graph.call_function(operator.neg, (made(operand),))
             tensor, dim = _SIZE.fullmatch(ast.unparse(expression)).groups()  # type: ignore[union-attr]
+            if isinstance(by_name[tensor].meta.get("val"), int):
+                return by_name[tensor]  # an int that varies
             return self._graph.call_function(torch.ops.aten.sym_size.int, (by_name[tensor], int(dim)))
 
         try:
@@ -486,11 +518,14 @@ class Assembly:
         for leaf in self._leaves:
             if isinstance(leaf.value, torch.Tensor):
                 sizes = tuple(bound.get((leaf.name, dim), size) for dim, size in enumerate(leaf.value.shape))
-                expected.append(program.Expected(leaf.name, leaf.where, sizes, leaf.value.dtype, None))
+                dtype = None if leaf.is_size else leaf.value.dtype
+                expected.append(program.Expected(leaf.name, leaf.where, sizes, dtype, None))
             else:
                 expected.append(program.Expected(leaf.name, leaf.where, None, None, leaf.value))
         ranges.update(self._numbers.ranges())
         conditions = [*self._sizes.relations(), *self.captured.conditions]
+        places = {symbol: f"L[{leaf!r}].size()[{dim}]" for (leaf, dim), symbol in reversed(bound.items())}
+        conditions += [re.sub(r"s\d+", lambda found: places[found[0]], text) for text in self.captured.assumed]
         return program.Checks(self._in_spec, expected, ranges, conditions)
 
     # -- outputs

@@ -33,7 +33,8 @@ class Range:
 
 
 class Expected(NamedTuple):
-    """What a leaf of the arguments must be: a tensor with these sizes (of each, a number or a symbol), or a value."""
+    """What a leaf of the arguments must be: a tensor with these sizes (of each, a number or a symbol), an int that is
+    a symbol, without a dtype, or a value."""
 
     name: str
     where: str
@@ -64,7 +65,10 @@ class Checks(NamedTuple):
         sizes: dict[str, tuple[int, str]] = {}
         for leaf, expected in zip(leaves, self.leaves, strict=True):
             self._check(leaf, expected, sizes)
-        tensors = {expected.name: leaf for leaf, expected in zip(leaves, self.leaves, strict=True)}
+        tensors = {
+            expected.name: _Int(leaf) if type(leaf) is int else leaf
+            for leaf, expected in zip(leaves, self.leaves, strict=True)
+        }
         for condition in self.conditions:
             if not eval(condition, {"L": tensors}):
                 broken = [part for part in condition.split(" and ") if not eval(part, {"L": tensors})]
@@ -77,6 +81,11 @@ class Checks(NamedTuple):
             if type(leaf) is not type(expected.value) or leaf != expected.value:
                 raise RuntimeError(f"Expected input at {where} to be equal to {expected.value!r}, but got {leaf!r}")
             return
+        if expected.dtype is None:
+            if type(leaf) is not int:
+                raise RuntimeError(f"Expected input at {where} to be an int, but got {type(leaf).__name__}")
+            self._check_size(leaf, expected.sizes[0], where, sizes)
+            return
         if not isinstance(leaf, torch.Tensor):
             raise RuntimeError(f"Expected input at {where} to be a tensor, but got {type(leaf).__name__}")
         if leaf.dtype != expected.dtype:
@@ -84,21 +93,30 @@ class Checks(NamedTuple):
         if leaf.dim() != len(expected.sizes):
             raise RuntimeError(f"Expected input at {where} to have {len(expected.sizes)} dimensions, got {leaf.dim()}")
         for dim, (size, wanted) in enumerate(zip(leaf.shape, expected.sizes, strict=True)):
-            place = f"{where}.shape[{dim}]"
-            if isinstance(wanted, int):
-                if size != wanted:
-                    raise RuntimeError(f"Expected input at {place} to be equal to {wanted}, but got {size}")
-                continue
-            low, high = self.ranges[wanted].lower, self.ranges[wanted].upper
-            if low is not None and size < low:
-                raise RuntimeError(f"Expected input at {place} to be >= {low}, but got {size}")
-            if high is not None and size > high:
-                raise RuntimeError(f"Expected input at {place} to be <= {high}, but got {size}")
-            first, there = sizes.setdefault(wanted, (size, place))
-            if first != size:
-                raise RuntimeError(
-                    f"Expected input at {place} to be equal to {there}, which is {first}, but got {size}"
-                )
+            self._check_size(size, wanted, f"{where}.shape[{dim}]", sizes)
+
+    def _check_size(self, size: int, wanted: int | str, place: str, sizes: dict[str, tuple[int, str]]) -> None:
+        if isinstance(wanted, int):
+            if size != wanted:
+                raise RuntimeError(f"Expected input at {place} to be equal to {wanted}, but got {size}")
+            return
+        low, high = self.ranges[wanted].lower, self.ranges[wanted].upper
+        if low is not None and size < low:
+            raise RuntimeError(f"Expected input at {place} to be >= {low}, but got {size}")
+        if high is not None and size > high:
+            raise RuntimeError(f"Expected input at {place} to be <= {high}, but got {size}")
+        first, there = sizes.setdefault(wanted, (size, place))
+        if first != size:
+            raise RuntimeError(f"Expected input at {place} to be equal to {there}, which is {first}, but got {size}")
+
+
+class _Int(NamedTuple):
+    """An argument that is an int, where conditions read it as a size."""
+
+    value: int
+
+    def size(self) -> tuple[int]:
+        return (self.value,)
 
 
 class Parts(NamedTuple):
@@ -173,17 +191,13 @@ class ExportedProgram(TorchProgram):
 
         Args:
             decomp_table: From operators to functions of their arguments. With {} the graph stays as it is: it has no
-                composite operators and no writes.
+                composite operators and no writes. None: torch.export.default_decompositions().
             decompose_custom_triton_ops: Must be False.
         """
         from magneto._export import capture
 
         if decomp_table is None:
-            raise exc.NotYet(
-                "ExportedProgram.run_decompositions() of a program that Magneto exported: give a table. {} changes "
-                "nothing, as the graph has the ATen operators that run, none of them composite; "
-                "torch._decomp.core_aten_decompositions() has PyTorch's decompositions"
-            )
+            decomp_table = torch.export.default_decompositions()
         if decompose_custom_triton_ops:
             raise exc.NotYet("ExportedProgram.run_decompositions(decompose_custom_triton_ops=True)")
         if not len(decomp_table):

@@ -3,9 +3,11 @@
 #include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "fake/fake.h"
+#include "fake/sized_input.h"
 #include "graph/aliases.h"
 #include "graph/literal.h"
 #include "graph/operator_calls.h"
@@ -15,6 +17,9 @@
 #include "python/errors.h"
 #include "python/imported.h"
 #include "python/text.h"
+#include "shapes/condition.h"
+#include "shapes/environment.h"
+#include "support/symbol_object.h"
 #include "support/tensor_object.h"
 
 namespace magneto::compiler {
@@ -38,13 +43,22 @@ PyObject* function_for(PyObject* table, const graph::TorchNode& call) {
 class Decomposition {
  public:
   Decomposition(const Graph& old, PyObject* table)
-      : old_(old), calls_(graph::with_operators_as_calls(old)), table_(table), stand_ins_(old.values.size()) {}
+      : old_(old), calls_(graph::with_operators_as_calls(old)), table_(table), stand_ins_(old.values.size()) {
+    used_.resize(old.values.size());
+    for (const AtenNode& node : old.aten_nodes) {
+      graph::for_each_operand(node, [&](ValueId id) { used_[id] = true; });
+    }
+  }
 
   /// Sets what becomes of `wanted`. False: no operator is in the table.
   bool run(Graph& made, std::vector<ValueId>& wanted) {
+    for (const ValueId id : wanted) {
+      if (id != kNoValue) used_[id] = true;
+    }
     const auto is_in = [&](const graph::TorchNode& call) { return function_for(table_, call) != nullptr; };
     if (!std::ranges::any_of(calls_.torch_nodes, is_in)) return false;
     made.torch_nodes = old_.torch_nodes;
+    made_ = &made;
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     std::vector<at::Tensor> examples;
     for (const ValueId id : old_.inputs) {
@@ -54,20 +68,58 @@ class Decomposition {
     }
     fake::Session session(made);
     session_ = &session;
-    for (size_t i = 0; i < examples.size(); ++i) {
-      stand_ins_[old_.inputs[i]] = session.make_input(examples[i], old_.values[old_.inputs[i]].name);
-    }
+    add_symbols();
+    for (size_t i = 0; i < examples.size(); ++i) stand_ins_[old_.inputs[i]] = make_input(old_.inputs[i], examples[i]);
     for (size_t i = 0; i < old_.aten_nodes.size(); ++i) {
       session.torch_node = old_.aten_nodes[i].torch_node;
       PyObject* function = function_for(table_, calls_.torch_nodes[i]);
       function ? call_function(function, i) : call_operator(old_.aten_nodes[i]);
     }
     for (ValueId& id : wanted) id = id == kNoValue ? kNoValue : session.value_of(stand_in(id));
+    if (!old_.symbols.empty()) bind_symbols(made);
     stand_ins_.clear();
     return true;
   }
 
+  /// What the functions asked of sizes, in Python.
+  std::vector<std::string> assumed;
+
  private:
+  // -- sizes that vary
+
+  void add_symbols() {
+    for (const graph::SymbolBinding& symbol : old_.symbols) {
+      session_->use_symbols();
+      symbols_[symbol.symbol] = session_->sizes().symbol(symbol.hint, symbol.range);
+    }
+  }
+
+  shapes::Expr now(shapes::Expr size) const {
+    return shapes::substitute(size, [&](shapes::Expr leaf) { return std::optional(symbols_.at(leaf.id())); });
+  }
+
+  at::Tensor make_input(ValueId id, const at::Tensor& example) {
+    const graph::Value& value = old_.values[id];
+    if (!value.meta.symbolic) return session_->make_input(example, value.name);
+    graph::SymbolicGeometry geometry = *value.meta.symbolic;
+    for (shapes::Expr& size : geometry.sizes) size = now(size);
+    for (shapes::Expr& stride : geometry.strides) stride = now(stride);
+    geometry.storage_offset = 0;
+    return fake::make_sized_input(*session_, example, value.name, std::move(geometry));
+  }
+
+  void bind_symbols(Graph& made) {
+    const shapes::Environment& environment = session_->sizes();
+    fake::settle_sizes(*session_, made);
+    for (graph::SymbolBinding symbol : old_.symbols) {
+      const auto input = std::ranges::find(old_.inputs, symbol.value) - old_.inputs.begin();
+      symbol.value = made.inputs[static_cast<size_t>(input)];
+      symbol.symbol = symbols_.at(symbol.symbol).id();
+      made.symbols.push_back(symbol);
+    }
+    for (const shapes::Relation& relation : environment.guards()) assumed.push_back(shapes::condition(relation));
+  }
+
   const at::Tensor& stand_in(ValueId id) {
     at::Tensor& tensor = stand_ins_[id];
     if (!tensor.defined() && old_.values[id].kind == graph::ValueKind::Constant) {
@@ -95,8 +147,13 @@ class Decomposition {
       if (!graph::is_tensor_type(*type)) refuse(node, "a number that only a run knows");
       return stand_in(*id);
     }
+    if (const auto* sizes = std::get_if<graph::SizeArg>(&arg)) {
+      std::vector<c10::SymInt> numbers;
+      for (const shapes::Expr size : sizes->sizes) numbers.push_back(session_->symint(now(size)));
+      return sizes->is_list ? c10::IValue(std::move(numbers)) : c10::IValue(numbers.front());
+    }
     const auto* ids = std::get_if<std::vector<ValueId>>(&arg);
-    if (!ids) refuse(node, "a dynamic size or a branch");
+    if (!ids) refuse(node, "a branch");
     const c10::Type& element = *type->castRaw<c10::ListType>()->getElementType();
     if (element.kind() == c10::TypeKind::OptionalType) {
       c10::List<std::optional<at::Tensor>> list;
@@ -131,7 +188,7 @@ class Decomposition {
     return graph::build_py_arg(
         arg, [&](ValueId id) { return id == kNoValue ? Ref::borrow(Py_None) : checked(tensor_object(stand_in(id))); },
         [](PyObject* object) { return Ref::borrow(object); },
-        [&](shapes::Expr) -> Ref { refuse(node, "a dynamic size"); },
+        [&](shapes::Expr size) { return checked(symint_of(session_->symint(now(size)))); },
         [&](ValueId) -> Ref { refuse(node, "a number that only a run knows"); });
   }
 
@@ -156,9 +213,12 @@ class Decomposition {
         object = Ref::steal(PySequence_GetItem(object.get(), item));
         if (!object) failed(function, node);
       }
-      if (!is_tensor_object(object.get())) refuse(node, "the decomposition gives no tensor");
+      if (!is_tensor_object(object.get()) || session_->value_of(unpack_tensor(object.get())) == kNoValue)
+        refuse(node, "the decomposition gives no tensor of its own");
       stand_ins_[place.value] = unpack_tensor(object.get());
-      const graph::TensorMeta meta = graph::meta_of(stand_ins_[place.value]), &want = old_.values[place.value].meta;
+      if (!used_[place.value]) continue;
+      const graph::TensorMeta &meta = made_->values[session_->value_of(stand_ins_[place.value])].meta,
+                              &want = old_.values[place.value].meta;
       if (meta.dtype != want.dtype || meta.sizes != want.sizes) {
         refuse(node, "the decomposition gives another shape or dtype than the operator");
       }
@@ -180,19 +240,24 @@ class Decomposition {
   const Graph calls_;
   PyObject* table_;
   std::vector<at::Tensor> stand_ins_;
+  std::vector<bool> used_;  // by value
+  std::map<int32_t, shapes::Expr> symbols_;
   fake::Session* session_ = nullptr;
+  const Graph* made_ = nullptr;
 };
 
 /// Once through. False: nothing to do.
-bool decompose_once(Functional& functional, PyObject* table) {
+bool decompose_once(Functional& functional, PyObject* table, std::vector<std::string>& assumed) {
   const Graph old = std::move(functional.graph);
   std::vector<ValueId> wanted = old.outputs;
   for (const Functional::Write& write : functional.writes) wanted.push_back(write.value);
   Graph made;
-  if (!Decomposition(old, table).run(made, wanted)) {
+  Decomposition decomposition(old, table);
+  if (!decomposition.run(made, wanted)) {
     functional.graph = old;
     return false;
   }
+  assumed.insert(assumed.end(), decomposition.assumed.begin(), decomposition.assumed.end());
   const auto input = [&](ValueId id) {
     return made.inputs[static_cast<size_t>(std::ranges::find(old.inputs, id) - old.inputs.begin())];
   };
@@ -222,10 +287,13 @@ void take_out_writes(Functional& functional) {
 
 }  // namespace
 
-Functional decompose(Functional functional, PyObject* table) {
-  if (!functional.graph.symbols.empty()) throw Unsupported("decompositions, of a graph with dynamic sizes");
+Functional decompose(Functional functional, PyObject* table, std::vector<std::string>* assumed) {
+  if (!assumed && !functional.graph.symbols.empty()) throw Unsupported("decompositions, of a graph with dynamic sizes");
+  if (!functional.graph.symbols_of(graph::ValueKind::Result).empty())
+    throw Unsupported("decompositions, of a graph with sizes that only data says");
+  std::vector<std::string> ignored;
   constexpr int kTimes = 10;
-  for (int i = 0; decompose_once(functional, table); ++i) {
+  for (int i = 0; decompose_once(functional, table, assumed ? *assumed : ignored); ++i) {
     if (i == kTimes) throw Unsupported("decompositions that lead to each other");
     take_out_writes(functional);
   }

@@ -96,11 +96,12 @@ void hand_over_program(const Request& request) {
 
 std::unique_ptr<runtime::Computation> compile_for_export(const Request& request) {
   Functional functional;
+  std::vector<std::string> assumed;
   try {
     functional = passes::functionalise(request.graph);
     passes::eliminate_dead(functional);
     const Ref table = checked(PyObject_GetAttrString(request.callable, "decompositions"));
-    if (PyDict_GET_SIZE(table.get())) functional = decompose(std::move(functional), table.get());
+    if (PyDict_GET_SIZE(table.get())) functional = decompose(std::move(functional), table.get(), &assumed);
   } catch (const passes::Unsupported& refusal) {
     refuse_export(request, refusal.what());
   }
@@ -131,9 +132,10 @@ std::unique_ptr<runtime::Computation> compile_for_export(const Request& request)
     refuse_export(request, error.what());
   }
   runtime::UserHalf half;
+  const Ref further = list_of(assumed, [](const std::string& text) { return text_object(text).release(); });
   half.callable =
-      checked(PyObject_CallMethod(request.callable, "export", "OOOOOOs", module.get(), inputs.get(), names.get(),
-                                  writes.get(), bound.get(), found.get(), request.guards.c_str()));
+      checked(PyObject_CallMethod(request.callable, "export", "OOOOOOOs", module.get(), inputs.get(), names.get(),
+                                  writes.get(), bound.get(), found.get(), further.get(), request.guards.c_str()));
   half.name = "torch.export.export";
   half.returned = graph.outputs.size();
   for (size_t i = 0; i < graph.outputs.size(); ++i) half.outputs.push_back(static_cast<int32_t>(i));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import pickle
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import torch
 from compare import assert_same
 from torch import nn
 from torch._higher_order_ops.scan import scan
-from torch.export import Dim, ExportedProgram, ShapesCollection, draft_export, export
+from torch.export import AdditionalInputs, Dim, ExportedProgram, ShapesCollection, draft_export, export
 from torch.export.graph_signature import InputKind, OutputKind
 
 import magneto
@@ -324,11 +325,20 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "preserve": (lambda: export(Counts(), (X,), preserve_module_call_signature=("a",)), exc.NotYet, "preserve"),
     "pickle": (lambda: pickle.dumps(export(nn.ReLU(), (X,))), exc.NotYet, "torch.export.save"),
     "draft": (lambda: draft_export(two_branches, (X,)), exc.Unsupported, r"2 places keep the call(.|\n)*\n2\. Data"),
-    "decompositions": (lambda: export(nn.ReLU(), (X,)).run_decompositions(), exc.NotYet, "give a table"),
-    "decompositions of sizes": (
-        lambda: export(nn.ReLU(), (X,), dynamic_shapes={"input": {0: Dim("n")}}).run_decompositions(TABLE),
+    "decompositions of data's sizes": (
+        lambda: export(lambda x: nn.functional.gelu(x[x > 0]), (X,)).run_decompositions(TABLE),
         exc.NotYet,
-        "whose sizes vary",
+        "sizes that only data says",
+    ),
+    "an int below 2": (
+        lambda: export(lambda x, n: x * n, (X, 1), dynamic_shapes=(None, Dim.DYNAMIC)),
+        exc.NotYet,
+        "from 2 on",
+    ),
+    "a float that varies": (
+        lambda: export(lambda x, n: x * n, (X, 1.5), dynamic_shapes=(None, Dim.DYNAMIC)),
+        exc.NotYet,
+        "sizes and ints vary",
     ),
     "train": (lambda: export(nn.ReLU(), (X,)).module().train(), NotImplementedError, "train"),
 }
@@ -403,6 +413,97 @@ def test_decompositions() -> None:
         assert_same(ours, theirs)
     with pytest.raises(RuntimeError, match="equal to 2.0"):
         made.module()(*arguments(), factor=3.0)
+
+
+class Mixed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear, self.norm, self.attention = nn.Linear(4, 4), nn.LayerNorm(4), nn.MultiheadAttention(4, 2)
+        self.conv = nn.Conv1d(4, 4, 3, padding=1)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.seen.add_(x.shape[0])
+        y = nn.functional.gelu(self.norm(self.linear(x)))
+        y = y + self.attention(y, y, y)[0]
+        z = self.conv(y.t().unsqueeze(0)).squeeze(0).t()
+        return z.softmax(-1), nn.functional.hardswish(z).reshape(-1) * x.shape[0], z.new_ones(x.shape[0] + 1).cumsum(0)
+
+
+@pytest.mark.parametrize("table", [None, TABLE], ids=["default", "table"])
+@pytest.mark.parametrize("varies", [True, False])
+def test_decompositions_where_sizes_vary(table: Any, varies: bool) -> None:
+    shapes = {"x": {0: Dim("n", max=50)}} if varies else None
+    program = export(Mixed().eval(), (X,), dynamic_shapes=shapes)
+    made = program.run_decompositions(table)
+    targets = {node.target for node in made.graph.nodes}
+    assert not {torch.ops.aten.gelu.default, torch.ops.aten.addmm.default} & targets if table else True
+    assert torch.ops.aten.t.default not in targets or table
+    for rows in (3, 9) if varies else (3,):
+        x = torch.randn(rows, 4)
+        want, got = copy.deepcopy(program).module()(x), copy.deepcopy(made).module()(x)
+        torch.testing.assert_close(got, want)
+    if varies:
+        assert "50]" in str(made.range_constraints)
+        with pytest.raises(RuntimeError, match="to be <= 50"):
+            made.module()(torch.randn(51, 4))
+
+
+def test_what_decompositions_ask_of_sizes_is_checked() -> None:
+    def by_parity(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() if x.shape[0] % 2 == 0 else x.cos()
+
+    program = export(lambda x: x.relu(), (torch.ones(4),), dynamic_shapes=({0: Dim("n")},))
+    module = program.run_decompositions({torch.ops.aten.relu.default: by_parity}).module()
+    assert_same(module(torch.ones(6)), torch.ones(6).sin())
+    with pytest.raises(RuntimeError, match="Guard failed"):
+        module(torch.ones(7))
+
+
+def test_ints_that_vary() -> None:
+    def first(x: torch.Tensor, n: int, m: int) -> Any:
+        return x[:n] * n, x.new_zeros(n, m), n + m, m
+
+    shapes = {"x": {0: Dim.DYNAMIC}, "n": Dim.DYNAMIC, "m": Dim("m", max=9)}
+    program = export(first, (X, 2, 5), dynamic_shapes=shapes)
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    for module in (program.module(), torch.export.load(file).module()):
+        assert_same(module(torch.ones(7, 4), 3, 8), first(torch.ones(7, 4), 3, 8))
+        for given, text in (((X, 2, 10), "to be <= 9"), ((X, 1, 5), "to be >= 2"), ((X, 2.0, 5), "to be an int")):
+            with pytest.raises(RuntimeError, match=text):
+                module(*given)
+
+
+def test_shapes_collections_and_further_inputs() -> None:
+    def scaled(given: Any, k: int) -> Any:
+        return given["x"] * k, given["others"][0] * 2, given["others"][1]
+
+    x, y, z = torch.ones(3, 4, 8), torch.ones(6), torch.ones(6)
+    dim, shapes = Dim("dim"), ShapesCollection()
+    shapes[x], shapes[y] = (dim, dim + 1, 8), {0: dim * 2}
+    module = export(scaled, ({"x": x, "others": [y, z]}, 3), dynamic_shapes=shapes).module()
+    assert module({"x": torch.ones(5, 6, 8), "others": [torch.ones(10), z]}, 3)[1].shape == (10,)
+    inputs = AdditionalInputs()
+    inputs.add(({"x": x, "others": [y, z]}, 3))
+    inputs.add(({"x": x[:2], "others": [y, z]}, 4))
+    module = export(scaled, ({"x": x, "others": [y, z]}, 3), dynamic_shapes=inputs).module()
+    given = {"x": torch.ones(7, 4, 8), "others": [y, z]}, 9
+    assert_same(module(*given), scaled(*given))
+
+
+def test_of_sizes_that_are_tried_those_that_can_vary_do() -> None:
+    def sums(w: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Any:
+        return nn.functional.linear(w, torch.ones(3, 4)), (x + y).flatten()
+
+    shapes = [(Dim.AUTO, Dim.AUTO), (Dim.AUTO,), (Dim.AUTO, Dim.AUTO)]
+    module = export(sums, (X, torch.ones(4), torch.ones(6, 4)), dynamic_shapes=shapes).module()
+    given = torch.ones(7, 4), torch.ones(5), torch.ones(3, 5)
+    assert_same(module(*given), sums(*given))
+    with pytest.raises(RuntimeError, match=r"\*args\[0\].shape\[1\] to be equal to 4"):
+        module(torch.ones(7, 5), *given[1:])
 
 
 @pytest.mark.parametrize("sign", [1, -1])
