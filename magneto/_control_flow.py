@@ -30,8 +30,6 @@ def cond(
     )
     if not known:
         return as_written("torch._higher_order_ops.cond.cond", pred, true_fn, false_fn, operands)
-    if type(pred) is bool:
-        return true_fn(*operands) if pred else false_fn(*operands)
     found = _C.conditional(pred, true_fn, false_fn, operands)
     if found is None:
         return true_fn(*operands) if _C.branch_taken(pred) else false_fn(*operands)

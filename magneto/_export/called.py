@@ -51,6 +51,7 @@ def function_of(
     Args:
         target, leaves, in_spec: What is called, and with what.
         held: So many leaves are the results, and these of them are numbers, that sizes say: they are given as tensors.
+            One more tensor is given last: so there is a graph, and what it asks of sizes is known, in any case.
     """
     tensors = [leaf.name for leaf in leaves if isinstance(leaf.value, torch.Tensor)]
     constants: list[Any] = []
@@ -73,7 +74,7 @@ def function_of(
     if held is not None:
         results = [f"hold(leaves[{i}])" if i in held[1] else f"leaves[{i}]" for i in range(held[0])]
         text = text.replace("return target(", "leaves = flatten(target(")
-        text = f"{text.rstrip()})\n    return [{', '.join(results)}]\n"
+        text = f"{text.rstrip()})\n    return [{', '.join([*results, 'hold(0)'])}]\n"
     filename = f"<torch.export {len(linecache.cache)}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     scope = {"target": target, "constants": tuple(constants), "unflatten": pytree.tree_unflatten, "specs": specs}

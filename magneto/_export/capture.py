@@ -148,7 +148,7 @@ def assemble(
     results, out_spec = pytree.tree_flatten(captured.result)
     numeric = [i for i, result in enumerate(results) if type(result) in (int, float)]
     held = (len(results), numeric)
-    if numeric and sizes.by_dimension() and not ahead:  # sizes may have said them
+    if (numeric or captured.empty) and sizes.by_dimension() and not ahead:  # sizes may have said them
         captured = _capture(target, leaves, in_spec, sizes, backend(), held)
         results = captured.result
     return Assembly(target, captured, leaves, sizes, in_spec, (args, kwargs), results, out_spec, set(numeric))
@@ -167,6 +167,7 @@ class _Captured(_aot.Compilers):
         self.wants_program = wants_program
         self.ahead: tuple[bytes, bytes, list[str]] | None = None
         self.module: Any = None
+        self.empty = False
         self.inputs: list[Any] = []
         self.names: list[str] = []
         self.writes: list[int] = []
@@ -236,7 +237,7 @@ def _capture(
     if captured.module is None:  # nothing is computed
         graph = torch.fx.Graph()
         graph.output(())
-        captured.module = torch.fx.GraphModule({}, graph)
+        captured.module, captured.empty = torch.fx.GraphModule({}, graph), True
     if changed:
         raise exc.Unsupported(
             f"torch.export.export: the program sets {changed}, which an exported program can't: keep it in a buffer, "
@@ -281,7 +282,8 @@ class Assembly:
     ) -> None:
         self.captured, self._leaves, self._in_spec, self._examples = captured, leaves, in_spec, examples
         self._sizes = sizes
-        self._results, self._out_spec, self._held = results, out_spec, held
+        self._results, self._out_spec, self._held = results[: out_spec.num_leaves], out_spec, held
+        self._further = results[-1] if len(results) > out_spec.num_leaves else None
         self._module = target if isinstance(target, torch.nn.Module) else torch.nn.Module()
         self._graph = torch.fx.Graph()
         self._input_specs: list[InputSpec] = []
@@ -363,7 +365,7 @@ class Assembly:
 
     def _root(self, lifted: Sequence[Node]) -> dict[str, Any]:
         return {
-            str(node.target): getattr(self.captured.module, str(node.target))
+            str(node.target): numbers.translated(getattr(self.captured.module, str(node.target)))
             for node in lifted
             if node.op == "get_attr" and self._made[node].op == "get_attr"
         }
@@ -532,7 +534,6 @@ class Assembly:
 
     def _add_outputs(self, output: Node, results: Sequence[Any]) -> list[OutputSpec]:
         returned: list[Any] = list(output.args[0])  # type: ignore[arg-type]
-        written = len(self.captured.writes)
         nodes: list[Any] = []
         specs = []
         new_value: dict[int, Node] = {}
@@ -550,12 +551,17 @@ class Assembly:
             nodes.append(self._made[node])
             target = spec.target if spec.target is not None else home.name
             specs.append(OutputSpec(kinds[spec.kind], TensorArgument(name=nodes[-1].name), target))
-        signs = {id(sign): node for sign, node in zip(self.captured.outputs, returned[written:], strict=True)}
-        found = {
-            sign.item(): self._made[node]
-            for sign, node in zip(self.captured.outputs, returned[written:], strict=True)
-            if numbers.is_number(node)
-        }
+        signs = {id(sign): node for sign, node in self._signs(returned)}
+        found = {sign.item(): self._made[node] for sign, node in self._signs(returned) if numbers.is_number(node)}
+        if self._further is not None:  # called.function_of
+            self._numbers.taken_out(self._made[signs.pop(id(self._further))])
+        computed = {id(result) for result in results if isinstance(result, torch.Tensor)}
+        if any(
+            id(sign) not in computed and not numbers.is_number(node)
+            for sign, node in self._signs(returned)
+            if sign is not self._further
+        ):
+            raise not_yet("a bool among the results that data says: return a tensor")
         for index, result in enumerate(results):
             if index in self._held and isinstance(result, torch.Tensor):
                 nodes.append(self._numbers.taken_out(self._made[signs[id(result)]]))
@@ -575,6 +581,10 @@ class Assembly:
             specs.append(OutputSpec(OutputKind.USER_OUTPUT, ConstantArgument(name="", value=result), None))
         self._graph.output(tuple(nodes))
         return specs
+
+    def _signs(self, returned: Sequence[Any]) -> list[tuple[torch.Tensor, Node]]:
+        """What the capture's call gave for the graph's results, which come behind what is written."""
+        return list(zip(self.captured.outputs, returned[len(self.captured.writes) :], strict=True))
 
     def _node_of(
         self, result: torch.Tensor, signs: Mapping[int, Node], written: Mapping[int, Node], index: int

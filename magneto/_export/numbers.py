@@ -18,11 +18,18 @@ from magneto._export import program
 Node = torch.fx.Node
 
 # As src/guards/number.h has them, and src/shapes/relation.h.
-_ARITHMETIC: list[Callable[[Any, Any], Any] | None] = [
+_ARITHMETIC: list[Callable[[Any, Any], Any]] = [
     *(operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow)
 ]
+_OF_NUMBERS = {*_ARITHMETIC, min, max, torch.ops.aten.sym_size.int, torch.ops.aten.item.default}
 _RELATIONS: list[Callable[[Any, Any], Any]] = [operator.eq, operator.ne, operator.ge]
 _SIGNS = {operator.eq: "==", operator.ne: "!=", operator.ge: ">=", operator.le: "<="}
+
+_QUESTIONS = {
+    torch.ops.aten.eq.Scalar: operator.eq,
+    torch.ops.aten.ne.Scalar: operator.ne,
+    torch.ops.aten.ge.Scalar: operator.ge,
+}
 
 # What is checked of one number: "0 <= u0", "u0 <= 10".
 _LEAST = re.compile(r"(-?\d+) <= (u\d+)")
@@ -50,11 +57,37 @@ def is_number(node: Any) -> bool:
     return isinstance(node, Node) and _own(node) in ("size", "float")
 
 
+def _is_numeric(node: Any) -> bool:
+    """In the graph that is made: a number, no tensor."""
+    if not isinstance(node, Node) or node.op == "placeholder":
+        return isinstance(node, Node) and isinstance(node.meta.get("val"), int)
+    return node.target in _OF_NUMBERS
+
+
 def sign_of(node: Node, index: int) -> torch.Tensor:
     """What stands for the result while the program is captured."""
     if _own(node) == "float":
         return torch.tensor(float(_FIRST_SIGN + (index << 12)), dtype=torch.float64)
     return torch.tensor(_FIRST_SIGN + index)
+
+
+def translated(region: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """A function of torch.cond and its like, whose graph is the core's, likewise; numbers that it finds are its own."""
+    graph = torch.fx.Graph()
+    numbers = Numbers(graph, ())
+    made: dict[Node, Any] = {}
+    regions = {}
+    for node in region.graph.nodes:
+        if node.op == "get_attr" and isinstance(held := getattr(region, str(node.target)), torch.fx.GraphModule):
+            regions[str(node.target)] = translated(held)
+        elif node.op == "get_attr":
+            regions[str(node.target)] = held
+        number = numbers.made(node, made.__getitem__)
+        made[node] = graph.node_copy(node, made.__getitem__) if number is None else number
+        if number is None:
+            numbers.take_operands(made[node])
+    numbers.remove_unused()
+    return torch.fx.GraphModule(regions, graph)
 
 
 class Numbers:
@@ -64,7 +97,6 @@ class Numbers:
         self._graph = graph
         self._bounds = {name: [low, high] for name, low, high in found}
         self._nodes: dict[str, Any] = {}  # by symbol
-        self._numeric: dict[Node, None] = {}
 
     def made(self, node: Node, map_of: Callable[[Any], Any]) -> Any:
         """What a node of the core's graph is in this one, if it is about numbers; else None."""
@@ -75,6 +107,8 @@ class Numbers:
             self._bound(node.meta["symbol"], 0, None)
         elif kind := _own(node):
             result = self._of_own(kind, args)
+        elif node.target in _QUESTIONS and _is_numeric(args[0]):
+            result = self._ask(_QUESTIONS[node.target], *args)
         if result is not None and "symbol" in node.meta:
             self._name(result, node.meta["symbol"])
         return result
@@ -85,8 +119,7 @@ class Numbers:
         if kind in ("number", "size", "float"):
             return args[0]
         if kind == "arithmetic" and args[2] < len(_ARITHMETIC):
-            function = _ARITHMETIC[args[2]]
-            return function and self._call(function, args[0], args[1])
+            return self._call(_ARITHMETIC[args[2]], args[0], args[1])
         if kind == "check":
             return self._check(args[0], _RELATIONS[args[1]], args[2])
         return None
@@ -98,7 +131,7 @@ class Numbers:
             return
         result = node.meta.get("val")
         for i, (arg, declared) in enumerate(zip(node.args, target._schema.arguments, strict=False)):
-            if isinstance(arg, Node) and arg in self._numeric and str(declared.type) == "Tensor":
+            if _is_numeric(arg) and str(declared.type) == "Tensor":
                 with self._graph.inserting_before(node):
                     made = self._call(torch.ops.aten.scalar_tensor.default, arg)
                 made.kwargs = {"dtype": result.dtype} if isinstance(result, torch.Tensor) else {}
@@ -113,10 +146,17 @@ class Numbers:
             self._graph.erase_node(held)
         return number
 
+    def _ask(self, relation: Callable[..., Any], difference: Any, zero: Any) -> Node:
+        """Of `s0 - 5 >= 0`: `s0 >= 5`."""
+        left, right = difference, zero
+        if left.target is operator.add and isinstance(left.args[1], int):
+            left, right = left.args[0], zero - left.args[1]
+        if isinstance(left, Node) and left.target is operator.mul and left.args[1] == -1 and relation is operator.ge:
+            left, relation, right = left.args[0], operator.le, -right
+        return self._call(relation, left, right)
+
     def _call(self, function: Callable[..., Any], *args: Any) -> Node:
-        node = self._graph.create_node("call_function", function, args, {}, name_of(function))
-        self._numeric[node] = None
-        return node
+        return self._graph.create_node("call_function", function, args, {}, name_of(function))
 
     def _name(self, node: Node, symbol: str) -> None:
         node.meta["symbol"] = symbol

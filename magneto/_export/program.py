@@ -118,6 +118,9 @@ class _Int(NamedTuple):
     def size(self) -> tuple[int]:
         return (self.value,)
 
+    def stride(self) -> tuple[int]:
+        return (0,)
+
 
 class Parts(NamedTuple):
     """What a program is made of."""

@@ -229,7 +229,7 @@ _NODES = (
     *(ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.Compare, ast.Eq, ast.NotEq),
     *(ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.Constant),
 )
-_SIZE = re.compile(r"L\['\w+'\]\.size\(\)\[\d+\]")
+_SIZE = re.compile(r"L\['\w+'\]\.(size|stride)\(\)\[\d+\]")
 
 
 def check_condition(text: str) -> str:

@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "graph/aliases.h"
+#include "graph/operator_calls.h"
 #include "graph/orphans.h"
 #include "graph/torch_values.h"
 #include "python/abi/paused_collector.h"
@@ -176,7 +177,8 @@ class ModuleBuilder {
   void add_symbol_placeholders() {
     for (const SymbolBinding& symbol : graph_.symbols_of(ValueKind::Input)) {
       const shapes::Expr expr = shapes::Expr::symbol(symbol.symbol);
-      const std::string name = form_ ? form_->symbols.at(symbols_.size()) : shapes::text(expr);
+      const bool is_named = form_ && !form_->symbols.empty();
+      const std::string name = is_named ? form_->symbols.at(symbols_.size()) : shapes::text(expr);
       names_.insert(name);
       symbols_.push_back(
           create(fx_[Fx::placeholder], text_object(name), fx_.no_args(), Py_None, text_object(name).get()));
@@ -234,7 +236,8 @@ class ModuleBuilder {
   Ref argument(const PyArg& arg) {
     if (arg.kind == PyArg::Kind::Region) {
       const Ref name = text_object(arg.region->name);
-      if (PyDict_SetItem(attributes_.get(), name.get(), region_module(*arg.region).get()) < 0) throw PythonError{};
+      const Ref module = form_ ? operators_of(*arg.region) : region_module(*arg.region);
+      if (PyDict_SetItem(attributes_.get(), name.get(), module.get()) < 0) throw PythonError{};
       return create(fx_[Fx::get_attr], name, fx_.no_args());
     }
     return build_py_arg(
@@ -244,6 +247,14 @@ class ModuleBuilder {
                                            : attribute_node("_object_constant", Ref::borrow(object));
         },
         [&](shapes::Expr size) { return size_node(size); }, [&](ValueId id) { return number_node(id); });
+  }
+
+  /// A region as the graph around is shown: of operators.
+  static Ref operators_of(const Region& region) {
+    Graph graph = with_operators_as_calls(region.graph);
+    for (size_t i = 0; i < graph.inputs.size(); ++i) graph.values[graph.inputs[i]].name = "arg" + std::to_string(i);
+    const OperatorForm form{.returned = graph.outputs, .symbols = {}, .returned_symbols = {}};
+    return ModuleBuilder(graph, /*annotated=*/false, &form).run();
   }
 
   /// The number in a tensor: what `item()` gave is one, an input holds one.

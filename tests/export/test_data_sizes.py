@@ -92,8 +92,13 @@ def branch(n: torch.Tensor, y: torch.Tensor) -> Any:
     return torch.cond(y.sum() > 0, lambda z: z * 2, lambda z: z - z.shape[0], (y[y > -5],))
 
 
+def branch_on_a_number(n: torch.Tensor, y: torch.Tensor) -> Any:
+    return torch.cond(n.item() > 2, lambda z: z.sin(), lambda z: z.cos(), (y,))
+
+
 PROGRAMS = [
-    *(rows_are_zeros, masked, places, checked, indexed, halved, split, numbers, operands, written, several, branch)
+    *(rows_are_zeros, masked, places, checked, indexed, halved, split, numbers, operands, written, several),
+    *(branch, branch_on_a_number),
 ]
 
 

@@ -335,6 +335,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         exc.NotYet,
         "from 2 on",
     ),
+    "a bool of data": (lambda: export(lambda x: (x.nonzero().shape[0] > 3, x + 1), (X,)), exc.NotYet, "a bool among"),
     "a float that varies": (
         lambda: export(lambda x, n: x * n, (X, 1.5), dynamic_shapes=(None, Dim.DYNAMIC)),
         exc.NotYet,
@@ -504,6 +505,58 @@ def test_of_sizes_that_are_tried_those_that_can_vary_do() -> None:
     assert_same(module(*given), sums(*given))
     with pytest.raises(RuntimeError, match=r"\*args\[0\].shape\[1\] to be equal to 4"):
         module(torch.ones(7, 5), *given[1:])
+
+
+def of_size(x: torch.Tensor) -> Any:
+    return torch.cond(x.shape[0] > 4, lambda x: x.cos(), lambda x: x.sin() * x.shape[0], (x,))
+
+
+def of_several(x: torch.Tensor) -> Any:
+    y = torch.cond(2 * x.shape[0] == x.shape[1] + 6, torch.cos, torch.sin, (x,))
+    return torch.cond(x.shape[0] % 2 != 0, lambda x: {"a": x + 1}, lambda x: {"a": x * 3}, (y,))
+
+
+def of_constants(x: torch.Tensor) -> Any:
+    return torch.cond(x.dim() > 2 and x.shape[0] > 4, torch.cos, torch.sin, (x,))
+
+
+@pytest.mark.parametrize("chosen", [of_size, of_several, of_constants])
+def test_branches_on_sizes_that_vary(chosen: Callable[..., Any]) -> None:
+    program = export(chosen, (X,), dynamic_shapes={"x": {0: Dim("n"), 1: Dim("m")}})
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    for module in (program.module(), torch.export.load(file).module()):
+        for sizes in ((2, 3), (5, 4), (6, 6), (7, 2)):
+            assert_same(module(torch.ones(sizes)), chosen(torch.ones(sizes)))
+    conditions = sum("cond" in str(node.target) and node.op == "call_function" for node in program.graph.nodes)
+    assert conditions == {of_size: 1, of_several: 2, of_constants: 0}[chosen]
+
+
+QUESTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "bool": lambda x: (x.shape[0] > 3, x + 1),
+    "nothing is computed": lambda x: (x.shape[0] > 3, x),
+    "if": lambda x: x if x.shape[0] > 3 else (x, x),
+    "not": lambda x: {"a": not (x.shape[0] > 3), "x": x + 1},
+    "and": lambda x: (x.shape[0] > 1 and x.shape[0] > 3, x + 1),
+    "is": lambda x: x * 2 if (x.shape[0] > 3) is True else x,
+    "is not": lambda x: x * 2 if True is not (x.shape[0] > 3) else x,
+    "equal": lambda x: x * 2 if (x.shape[0] > 3) == True else x,  # noqa: E712
+    "key": lambda x: {True: x + 1, False: x}[x.shape[0] > 3],
+    "index": lambda x: x * [3, 5][x.shape[0] > 3],
+    "number": lambda x: ((x.shape[0] > 3) + 2, int(x.shape[0] > 3), str(x.shape[0] > 3), x + (x.shape[0] > 3)),
+    "argument": lambda x: x.sum(0, keepdim=x.shape[0] > 3),
+    "all": lambda x: x * 2 if all([x.shape[0] > 3, max(x.shape[0] > 3, False)]) else x,
+    "assert": lambda x: (torch._check(x.shape[0] > 3), x + 1)[1],
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_what_is_asked_of_sizes_is_checked_wherever_the_answer_goes(name: str) -> None:
+    module = export(QUESTIONS[name], (torch.ones(5, 3),), dynamic_shapes=({0: Dim("n")},)).module()
+    assert_same(module(torch.ones(7, 3)), QUESTIONS[name](torch.ones(7, 3)))
+    with pytest.raises(RuntimeError, match="to be >= 4|Guard failed"):
+        module(torch.ones(3, 3))
 
 
 @pytest.mark.parametrize("sign", [1, -1])

@@ -280,7 +280,8 @@ Ref call_by_effect(Capture& c, PyObject* callable, const Effect& effect, CallArg
   if (effect.operates) {
     if (Ref number = number_function(c, effect.name, args)) return number;
   }
-  if (!effect.is(table::asks_class)) c.numbers.specialize_all(args, effect.keeps(), effect.is(table::takes_sizes));
+  if (!effect.is(table::asks_class) && !effect.is(table::takes_questions))
+    c.numbers.specialize_all(args, effect.keeps(), effect.is(table::takes_sizes));
   const bool allows_cut = effect.policy == Policy::Unknown || effect.policy == Policy::Break;
   std::optional<NonResumable> scope;
   if (!allows_cut && c.frame) scope.emplace(c);

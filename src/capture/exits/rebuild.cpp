@@ -128,12 +128,10 @@ int32_t Rebuilder::read_number(PyObject* tensor) {
 
 /// A bool that only the data says.
 int32_t Rebuilder::build_truth(PyObject* value) {
-  const shapes::Relation& question = *symbolic_bool_of(value);
-  using Kind = shapes::Relation::Kind;
-  static PyObject* const zero = PyLong_FromLong(0);
-  const Ref difference = c.symbols.tensor_of_data_number(question.difference, /*wrapped=*/false);
-  const int comparison = question.kind == Kind::Zero ? Py_EQ : question.kind == Kind::NonZero ? Py_NE : Py_GE;
-  return memo_[value] = read_number(compare(c, comparison, difference.get(), zero).get());
+  if (!c.session->sizes().is_unbacked(symbolic_bool_of(value)->difference)) {
+    return memo_[value] = build(c.numbers.known(value).get());
+  }
+  return memo_[value] = read_number(c.symbols.tensor_of_question(*symbolic_bool_of(value)).get());
 }
 
 std::vector<int32_t> Rebuilder::build_items(PyObject* sequence) {

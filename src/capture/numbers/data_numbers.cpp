@@ -169,6 +169,14 @@ void Symbols::bind_symbols(PyObject* result, size_t before, graph::TorchNode& no
   }
 }
 
+Ref Symbols::tensor_of_question(const Relation& question) {
+  using Kind = Relation::Kind;
+  static PyObject* const zero = PyLong_FromLong(0);
+  const Ref difference = tensor_of_data_number(question.difference, /*wrapped=*/false);
+  const int comparison = question.kind == Kind::Zero ? Py_EQ : question.kind == Kind::NonZero ? Py_NE : Py_GE;
+  return compare(c, comparison, difference.get(), zero);
+}
+
 Ref Symbols::tensor_of_data_number(const Expr& size, bool wrapped) {
   const auto operation = c10::Dispatcher::singleton()
                              .findSchemaOrThrow(wrapped ? "magneto::number" : "magneto::size", "")

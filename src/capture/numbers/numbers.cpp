@@ -172,7 +172,10 @@ Ref Symbols::size_operation(Arithmetic operation, PyObject* left, PyObject* righ
   if (!a || !b || (a->is_constant() && b->is_constant())) return {};
   const auto answer = [&](const shapes::Relation& relation) {
     if (!c.session->sizes().decide(relation)) c.numbers.draws_decide(relation);
-    const std::optional<bool> holds = c.session->sizes().evaluate(relation);
+    // Of one graph for others it stays open until somebody needs it: torch.cond does not.
+    const bool stays_open = c.options.fullgraph && !c.options.assumes_bools;
+    const std::optional<bool> holds =
+        stays_open ? c.session->sizes().decide(relation) : c.session->sizes().evaluate(relation);
     return holds ? Ref::borrow(*holds ? Py_True : Py_False) : question(relation);
   };
   switch (operation) {
@@ -257,6 +260,7 @@ Ref Numbers::known(PyObject* value) {
   if (meaning_of<OfStorage>(value)) c.side_exit(BreakReason::DataAccess, "the storage of a tensor is looked at");
   if (const shapes::Relation* question = symbolic_bool_of(value)) {
     std::optional<bool> holds = c.session->sizes().decide(*question);
+    if (!holds) holds = c.session->sizes().evaluate(*question);
     if (!holds) holds = c.mask_loops.answer(*question);
     if (!holds) c.symbols.exit_at_question(*question);
     return Ref::borrow(*holds ? Py_True : Py_False);

@@ -38,6 +38,8 @@ class Symbols {
   Ref check(PyObject* function, const CallArgs& args);
   /// A tensor of the number; `wrapped`: beside tensors what a Python number is.
   Ref tensor_of_data_number(const shapes::Expr& size, bool wrapped);
+  /// Likewise a tensor of a bool.
+  Ref tensor_of_question(const shapes::Relation& question);
   /// Numbers that a torch call has given since there were so many, where the torch level finds them: in its result.
   void bind_symbols(PyObject* result, size_t before, graph::TorchNode& node);
   /// Makes operators of the graph of what was assumed of them.

@@ -11,6 +11,7 @@
 #include "capture/exits/exit_builder.h"
 #include "capture/interpreter/object_protocol.h"
 #include "capture/numbers/numbers.h"
+#include "capture/numbers/symbols.h"
 #include "capture/torch/gradients.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/torch/torch_calls.h"
@@ -384,8 +385,10 @@ Ref Branch::record(Capture& capture, PyObject* pred, Branch& if_true, Branch& if
 Ref Branch::conditional(Capture& capture, const CallArgs& args) {
   check_count(args, 4, 4, "conditional");
   PyObject* pred = args.values[0];
+  const shapes::Relation* question = symbolic_bool_of(pred);
   const BreakSite site = site_of(*capture.frame);
-  const bool is_plain = is_fake_tensor(pred) && transform_depth() == 0 && !capture.torch.is_overridden(args.values);
+  const bool is_plain =
+      (question || is_fake_tensor(pred)) && transform_depth() == 0 && !capture.torch.is_overridden(args.values);
   if (!is_plain || capture.feedback.unconditional.contains(site)) return Ref::borrow(Py_None);
   try {
     Shared shared;
@@ -394,7 +397,8 @@ Ref Branch::conditional(Capture& capture, const CallArgs& args) {
     while (if_true.trace(shared) != if_false.trace(shared)) {
     }
     if_true.require_same(if_false);
-    const Ref leaves = record(capture, pred, if_true, if_false, shared);
+    const Ref open = question ? capture.symbols.tensor_of_question(*question) : Ref::borrow(pred);
+    const Ref leaves = record(capture, open.get(), if_true, if_false, shared);
     return checked(PyTuple_Pack(2, leaves.get(), if_true.structure_.get()));
   } catch (const Refused& refused) {
     capture.feedback.unconditional.emplace(site, refused.why);

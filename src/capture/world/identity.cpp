@@ -19,8 +19,9 @@ using guards::Source;
 using guards::SourceKind;
 
 bool World::is_identical(PyObject* a, PyObject* b) {
-  if ((is_unknown_number(a) || is_unknown_number(b)) && guards::is_number(number_now(a)) &&
-      guards::is_number(number_now(b))) {
+  const bool are_numbers = (is_unknown_number(a) || is_unknown_number(b)) && guards::is_number(number_now(a)) &&
+                           guards::is_number(number_now(b));
+  if (are_numbers || symbolic_bool_of(a) || symbolic_bool_of(b)) {
     const Ref known_a = c.numbers.known(a), known_b = c.numbers.known(b);
     return known_a.get() == known_b.get();
   }
