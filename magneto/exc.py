@@ -103,7 +103,16 @@ class InvalidProgram(MagnetoError, ValueError):
 
 
 class ConstraintViolation(MagnetoError):
-    """A size was marked as dynamic, and the program forces it to one value; the message names the line that does."""
+    """A size was marked as dynamic, and the program forces it to one value; the message names the line that does.
+
+    Of torch.export: what the program asks of sizes does not follow from what `dynamic_shapes` says. The message
+    suggests what to say.
+    """
+
+    @property
+    def msg(self) -> str:
+        """The message, as PyTorch's error has it."""
+        return str(self)
 
 
 class FailedFallback(MagnetoError):

@@ -26,7 +26,7 @@ from torch.export.graph_signature import (
 from torch.utils import _pytree as pytree
 
 from magneto import _C, _aot, _api, _arguments, config, exc
-from magneto._export import arguments, called, numbers, program
+from magneto._export import arguments, called, fixes, numbers, program
 from magneto._export.called import not_yet
 
 Node = torch.fx.Node
@@ -65,7 +65,9 @@ def check_arguments(mod: Any, args: Any, kwargs: Any, preserved: Any) -> None:
 
 def export(mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any) -> program.ExportedProgram:
     """See magneto._export.export."""
-    return assemble(mod, args, kwargs, dynamic_shapes).build()
+    assembly = assemble(mod, args, kwargs, dynamic_shapes)
+    fixes.check(assembly.sizes, assembly.captured.conditions)
+    return assembly.build()
 
 
 def decomposed(parts: program.Parts, table: Mapping[Any, Any]) -> program.ExportedProgram:
@@ -142,7 +144,7 @@ def assemble(
             place = _SIZE.match(str(violation))
             without = sizes.without((place[1], int(place[2]))) if place else None
             if without is None:
-                raise
+                raise fixes.of_constant(violation, sizes) from None
             sizes = without
             leaves = arguments.with_sizes(given, sizes)
     results, out_spec = pytree.tree_flatten(captured.result)
@@ -281,7 +283,7 @@ class Assembly:
         held: set[int],
     ) -> None:
         self.captured, self._leaves, self._in_spec, self._examples = captured, leaves, in_spec, examples
-        self._sizes = sizes
+        self.sizes = sizes
         self._results, self._out_spec, self._held = results[: out_spec.num_leaves], out_spec, held
         self._further = results[-1] if len(results) > out_spec.num_leaves else None
         self._module = target if isinstance(target, torch.nn.Module) else torch.nn.Module()
@@ -509,7 +511,7 @@ class Assembly:
         for symbol, position, dim, low, high, _ in self.captured.symbols:
             bound[names[id(self.captured.inputs[position])], dim] = symbol
             ranges[symbol] = program.Range(max(low, 0), high if high is not None and high < _UNBOUNDED else None)
-        declared = self._sizes.by_dimension()
+        declared = self.sizes.by_dimension()
         symbols = {declared[place][0]: symbol for place, symbol in bound.items() if place in declared}
         for place, (name, least, most) in declared.items():  # of the rest no operator depends
             if place not in bound and name not in symbols:
@@ -525,7 +527,7 @@ class Assembly:
             else:
                 expected.append(program.Expected(leaf.name, leaf.where, None, None, leaf.value))
         ranges.update(self._numbers.ranges())
-        conditions = [*self._sizes.relations(), *self.captured.conditions]
+        conditions = [*self.sizes.relations(), *self.captured.conditions]
         places = {symbol: f"L[{leaf!r}].size()[{dim}]" for (leaf, dim), symbol in reversed(bound.items())}
         conditions += [re.sub(r"s\d+", lambda found: places[found[0]], text) for text in self.captured.assumed]
         return program.Checks(self._in_spec, expected, ranges, conditions)

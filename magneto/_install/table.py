@@ -227,7 +227,7 @@ MODULES: dict[str, tuple[Name, ...]] = {
         Name("RecompileLimitExceeded", WORKS, "magneto.exc:FailOnRecompileLimitHit", "the older name of the next"),
         Name("FailOnRecompileLimitHit", WORKS, "magneto.exc:FailOnRecompileLimitHit"),
         Name("TorchRuntimeError", NO_EFFECT, "dynamo:NeverRaised", _ERRORS),
-        Name("UserError", NO_EFFECT, "dynamo:NeverRaised", _ERRORS),
+        Name("UserError", WORKS, "magneto.exc:ConstraintViolation", "torch.export raises it of sizes"),
         Name("ResetRequired", NO_EFFECT, "dynamo:NeverRaised", _ERRORS),
         Name("CondOpArgsMismatchError", WORKS, "dynamo:NeverRaised", "torch.cond raises it"),
         Name("UncapturedHigherOrderOpError", WORKS, "dynamo:NeverRaised", "torch.cond and its like raise it"),

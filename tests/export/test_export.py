@@ -239,7 +239,7 @@ def test_conditions_on_sizes_are_checked() -> None:
 
     x = torch.randn(6, 4)
     shapes = ShapesCollection()
-    shapes[x] = {0: Dim("rows")}
+    shapes[x] = {0: Dim.DYNAMIC}
     module = export(halves, (x,), dynamic_shapes=shapes).module()
     assert_same(module(torch.ones(8, 4)), halves(torch.ones(8, 4)))
     with pytest.raises(RuntimeError, match="Guard failed: .*%2 == 0"):
@@ -265,6 +265,65 @@ def test_a_size_that_the_program_fixes() -> None:
     with pytest.raises(exc.ConstraintViolation, match=r"size 3 alone.*test_export.py"):
         export(fixed, (X,), dynamic_shapes=({0: Dim("rows")},))
     assert export(fixed, (X,), dynamic_shapes=({0: Dim.AUTO},)).range_constraints == {}
+
+
+VIOLATED: dict[str, tuple[Callable[..., Any], Any, Any, list[str], Callable[[], Any]]] = {
+    "ranges and what is equal": (
+        lambda x, y: x @ y[:, :16] if x.shape[0] <= 16 else y,
+        (torch.ones(8, 16), torch.ones(16, 32)),
+        ((Dim("x0"), Dim("x1")), (Dim("y0"), Dim("y1"))),
+        ["x0 = Dim('x0', max=16)", "y1 = Dim('y1', min=17)", "y0 = x1"],
+        lambda: ((Dim("x0", max=16), Dim("x1")), (Dim("x1"), Dim("y1", min=17))),
+    ),
+    "one more": (
+        lambda x, y: x + y[1:],
+        (torch.ones(4), torch.ones(5)),
+        ({0: Dim("dx")}, {0: Dim("dy")}),
+        ["dy = dx + 1"],
+        lambda: ({0: Dim("dx")}, {0: Dim("dx") + 1}),
+    ),
+    "twice": (
+        lambda x, y: torch.cat([x, x]) + y,
+        (torch.ones(4), torch.ones(8)),
+        ({0: Dim("dx")}, {0: Dim("dy")}),
+        ["dy = 2*dx"],
+        lambda: ({0: Dim("dx")}, {0: 2 * Dim("dx")}),
+    ),
+    "even": (
+        lambda x: x.view(-1, 2),
+        (torch.ones(8),),
+        ({0: Dim("dx")},),
+        ["_dx = Dim('_dx')", "dx = 2*_dx"],
+        lambda: ({0: 2 * Dim("_dx")},),
+    ),
+    "large enough": (
+        lambda x: nn.functional.conv1d(x, torch.ones(1, 1, 3)),
+        (torch.ones(1, 1, 8),),
+        ({2: Dim("dx", max=40)},),
+        ["dx = Dim('dx', min=3, max=40)"],
+        lambda: ({2: Dim("dx", min=3, max=40)},),
+    ),
+    "constant": (
+        lambda x: x + torch.ones(8),
+        (torch.ones(8),),
+        ({0: Dim("dx")},),
+        ["dx = 8"],
+        lambda: ({0: 8},),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VIOLATED)
+def test_what_names_of_sizes_should_say_is_suggested(name: str) -> None:
+    function, args, shapes, suggested, better = VIOLATED[name]
+    with pytest.raises(torch._dynamo.exc.UserError) as raised:
+        export(function, args, dynamic_shapes=shapes)
+    assert isinstance(raised.value, exc.ConstraintViolation)
+    lines = raised.value.msg.split("Suggested fixes:\n")[1].splitlines()
+    assert [line.strip() for line in lines] == suggested
+    export(function, args, dynamic_shapes=better())
+    dynamic = [{dim: Dim.AUTO for dim in range(tensor.dim())} for tensor in args]
+    assert_same(export(function, args, dynamic_shapes=dynamic).module()(*args), function(*args))
 
 
 # -- what can't be exported
@@ -553,7 +612,7 @@ QUESTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
 
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_what_is_asked_of_sizes_is_checked_wherever_the_answer_goes(name: str) -> None:
-    module = export(QUESTIONS[name], (torch.ones(5, 3),), dynamic_shapes=({0: Dim("n")},)).module()
+    module = export(QUESTIONS[name], (torch.ones(5, 3),), dynamic_shapes=({0: Dim.DYNAMIC},)).module()
     assert_same(module(torch.ones(7, 3)), QUESTIONS[name](torch.ones(7, 3)))
     with pytest.raises(RuntimeError, match="to be >= 4|Guard failed"):
         module(torch.ones(3, 3))

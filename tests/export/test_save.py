@@ -66,7 +66,7 @@ def numbers(x: torch.Tensor) -> Any:
 
 
 PROGRAMS: dict[str, tuple[Callable[[], Any], tuple[Any, ...], dict[str, Any], Any]] = {
-    "module": (Block, (X,), {"options": {"shift": torch.ones(4), "n": 2}}, ({0: Dim("rows", max=12)},)),
+    "module": (Block, (X,), {"options": {"shift": torch.ones(4), "n": 2}}, ({0: Dim.DYNAMIC(max=12)},)),
     "function": (lambda: numbers, (X,), {}, None),
     "nothing": (lambda: lambda x: x, (X,), {}, None),
 }
