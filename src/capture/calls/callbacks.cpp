@@ -13,6 +13,7 @@
 #include "capture/interpreter/errors.h"
 #include "capture/interpreter/frames.h"
 #include "capture/numbers/numbers.h"
+#include "capture/numbers/symbols.h"
 #include "capture/torch/gradients.h"
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
@@ -66,6 +67,16 @@ bool is_torch_code(Frame* real) {
   return name == "torch" || name.starts_with("torch.") || std::ranges::find(kLibrary, name) != std::end(kLibrary);
 }
 
+/// Code of Python's library, or of Magneto, which looks on where modules are imported.
+bool is_library_code(Frame* real) {
+  static PyObject* const library = PySys_GetObject("stdlib_module_names");
+  const std::string name(module_of(frame_globals(real)));
+  const std::string top = name.substr(0, name.find('.'));
+  if (top == "magneto") return true;
+  Ref package = Ref::steal(PyUnicode_FromString(top.c_str()));
+  return !package || !library || PySet_Contains(library, package.get()) != 0;
+}
+
 /// A function among the arguments of a Native function, or a method of a class or an object among them, which its
 /// library calls; but for the library's own.
 bool is_callback_of(std::span<PyObject* const> args, Frame* real) {
@@ -76,11 +87,8 @@ bool is_callback_of(std::span<PyObject* const> args, Frame* real) {
     return false;
   }
   if (is_native_function(function)) return false;  // it runs itself, or another one of its module
-  static PyObject* const library = PySys_GetObject("stdlib_module_names");
-  const std::string name(module_of(frame_globals(real)));
-  if (is_torch_code(real) || name.empty()) return false;
-  Ref package = Ref::steal(PyUnicode_FromString(name.substr(0, name.find('.')).c_str()));
-  return package && library && PySet_Contains(library, package.get()) == 0;
+  const std::string_view name = module_of(frame_globals(real));
+  return !is_torch_code(real) && !name.empty() && !is_library_code(real);
 }
 
 /// The function of PyTorch whose only call of C code is that of autograd's engine.
@@ -99,6 +107,16 @@ PyObject* Callbacks::run_recorded(PyThreadState* thread, Frame* real, int throwf
   c.mode.trusted = true;
   c.mode.engine_runs |= engine;
   const bool engine_ran = c.session->set_engine_runs(engine);
+  PyObject* result = run_frame_plainly(thread, real, throwflag);
+  c.session->set_engine_runs(engine_ran);
+  return result;
+}
+
+/// Code of PyTorch and of Python's library that is called back runs as it is, and the program's code that it calls is
+/// interpreted.
+PyObject* Callbacks::run_torch_code(PyThreadState* thread, Frame* real, int throwflag) {
+  if (!runs_engine(real)) return run_frame_plainly(thread, real, throwflag);
+  const bool engine_ran = c.session->set_engine_runs(true);
   PyObject* result = run_frame_plainly(thread, real, throwflag);
   c.session->set_engine_runs(engine_ran);
   return result;
@@ -141,6 +159,23 @@ namespace {
 bool is_special_method(const CodeInfo& info) {
   const char* name = PyUnicode_AsUTF8(info.code->co_name);
   return std::strncmp(name, "__", 2) == 0 && !(info.code->co_flags & CO_GENERATOR);
+}
+
+/// PyTorch hands sizes on as it has them.
+void take_size_numbers(Capture& capture, InterpFrame& f) {
+  for (int32_t slot = 0; slot < f.info->nlocals; ++slot) {
+    PyObject* const value = f.slots[slot];
+    if (!value) continue;
+    const bool named = PyTuple_Check(value) && !PyTuple_CheckExact(value) && Py_TYPE(value) != size_class();
+    Ref items = named ? checked(PyTuple_GetSlice(value, 0, PyTuple_GET_SIZE(value))) : Ref::borrow(value);
+    Ref numbers = capture.symbols.with_size_numbers(items.get());
+    if (numbers.get() == items.get()) continue;
+    if (named) {  // torch._functorch.autograd_function.VmapInfo
+      const Ref args = checked(PyTuple_Pack(1, numbers.get()));
+      numbers = checked(PyTuple_Type.tp_new(Py_TYPE(value), args.get(), nullptr));
+    }
+    f.set_local(slot, numbers);
+  }
 }
 
 }  // namespace
@@ -205,6 +240,10 @@ PyObject* Callbacks::run(PyThreadState* thread, Frame* real, int throwflag, bool
     c.mode.callbacks_allowed = false;
     return run_uninterpreted(thread, real, throwflag);
   }
+  if (c.mode.torch_runs && (is_torch_code(real) || is_library_code(real))) {
+    *handled = true;
+    return run_torch_code(thread, real, throwflag);
+  }
   const CodeInfo& info = decode(frame_code(real));
   const int flags = info.code->co_flags;
   PyObject* function = frame_function(real);
@@ -226,6 +265,7 @@ PyObject* Callbacks::run(PyThreadState* thread, Frame* real, int throwflag, bool
   f.callback = true;
   std::optional<NativeScope> scope(std::in_place, c.mode);
   c.mode.callbacks_allowed = false;
+  const bool of_torch = std::exchange(c.mode.torch_runs, false);
   // A loop over a generator is no C code between the two.
   const bool loops = c.frame && frame_is_generator(real) && c.frame->depth > 0 && c.frame->instr().op == Op::FOR_ITER;
   PyObject* const iterator = loops ? c.frame->top() : nullptr;  // null: the loop is over, and its iterator dies
@@ -240,6 +280,7 @@ PyObject* Callbacks::run(PyThreadState* thread, Frame* real, int throwflag, bool
     if (f.function_source) c.guards.function(f.function_source, function);
     c.world.register_closure(function, f.function_source);
     if (f.pc <= info.entry && !throwflag) c.calls.wrap_defaults(f);
+    if (f.pc <= info.entry && of_torch) take_size_numbers(c, f);
     if (throwflag) {
       f.pc = std::max(f.pc - 1, 0);
       if (!info.handler_of(f.pc)) {

@@ -39,6 +39,7 @@ class Callbacks {
   bool is_last_word(Frame* real, int throwflag) const;
   void mute_last_word();
   PyObject* run_recorded(PyThreadState* thread, Frame* real, int throwflag);
+  PyObject* run_torch_code(PyThreadState* thread, Frame* real, int throwflag);
   PyObject* run_uninterpreted(PyThreadState* thread, Frame* real, int throwflag);
   const guards::Source* method_found_by_c(PyObject* function, PyObject* self);
   static void end_frame(PyThreadState* thread, Frame* real, const CodeInfo& info, int32_t instr, int32_t depth);

@@ -341,11 +341,6 @@ Ref Calls::call_polyfill(const char* name, const CallArgs& args) {
   return inline_function(c.world.wrap(instead.get(), c.sources.constant(instead.get())).get(), args);
 }
 
-/// PyTorch asks each transform of torch.func for a rule of such a call.
-static bool asks_transforms(Treatment treatment) {
-  return treatment == Treatment::AutogradFunction || treatment == Treatment::Checkpoint;
-}
-
 /// A side exit that the program asks for; not the calls of torch._dynamo.graph_break() around each step of PyTorch's
 /// optimizers, which are there for what torch.compile makes of one graph of forward and step.
 static Ref asked_break(Capture& c, BreakReason reason, PyObject* function, const CallArgs& args) {
@@ -368,7 +363,7 @@ Ref Calls::inline_function(PyObject* function, const CallArgs& args) {
     if (Ref inside = disabled_inside(c, function)) return inline_function(inside.get(), args);
     decision = decide_disabled(function).value_or(decision);
   }
-  if (asks_transforms(decision.treatment) && is_transforming()) {
+  if (decision.treatment == Treatment::Checkpoint && is_transforming()) {
     c.side_exit(BreakReason::OpaqueCall, "call of " + callable_name(function) + " inside a transform of torch.func");
   }
   switch (decision.treatment) {
@@ -382,7 +377,8 @@ Ref Calls::inline_function(PyObject* function, const CallArgs& args) {
       guard_native_function(c, function);
       return c.torch.call_torch(function, args);
     case Treatment::AutogradFunction:
-      return c.gradients.apply_autograd_function(args);
+      return is_of_transforms(args.values) ? apply_in_transforms(c, function, args)
+                                           : c.gradients.apply_autograd_function(args);
     case Treatment::Gradient:
       return c.gradients.call_gradient(function, args);
     case Treatment::Check:

@@ -20,6 +20,7 @@ struct NativeMode {
   bool trusted = false;                           // ...and is in Python code that may call whatever it likes
   bool backwards_run = false;                     // user's code is interpreted for gradients: nothing can be cut
   bool engine_runs = false;                       // ...but for autograd's engine, which calls the user's code back
+  bool torch_runs = false;                        // PyTorch's code that is called back is not interpreted
 };
 
 /// Puts the mode back at its end.
@@ -43,7 +44,7 @@ class CalledBack {
  public:
   explicit CalledBack(NativeMode& mode) : scope_(mode) {
     mode.callbacks_allowed = true;
-    mode.recording = mode.trusted = false;
+    mode.recording = mode.trusted = mode.torch_runs = false;
   }
 
  private:

@@ -110,10 +110,12 @@ Ref Gradients::call_gradient(PyObject* function, const CallArgs& args) {
   static constinit Imported grad("torch.autograd", "grad");
   if (function != grad.get()) return call_backward(function, args);
   const bool of_classes = std::ranges::any_of(args.values, holds_class_tensor);
-  if (is_transforming() ||
-      (of_classes ? c.torch.is_overridden(args.values) : std::ranges::any_of(args.values, holds_transformed))) {
-    return c.torch.call_torch(function, args);
+  // What a transform gave is of its level still, when it has been left.
+  if (!of_classes && (is_transforming() || std::ranges::any_of(args.values, holds_transformed))) {
+    return call_in_transforms(c, function, args);
   }
+  if (is_transforming() || (of_classes && c.torch.is_overridden(args.values)))
+    return c.torch.call_torch(function, args);
   EngineCall engine{.allows_unused = false};
   bool plain = !c.torch.is_overridden(args.values);
   std::vector<Ref> readable;

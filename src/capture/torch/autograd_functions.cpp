@@ -223,7 +223,7 @@ void Gradients::retry_without(PyObject* function, std::string why) {
 
 /// The backward of a custom operator is no part of the program.
 bool Gradients::is_operator_backward(Frame* real) const {
-  if (!c.mode.backwards_run || frame_code(real)->co_argcount < 1) return false;
+  if (!(c.mode.backwards_run || c.mode.torch_runs) || frame_code(real)->co_argcount < 1) return false;
   static constinit Imported node_class("torch.autograd.function", "BackwardCFunction");
   PyObject* self = frame_localsplus(real)[0];
   return self && PyObject_TypeCheck(self, node_class.type()) && autograd::belongs_to_operator(self);

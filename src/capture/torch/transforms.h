@@ -8,6 +8,7 @@
 #include <Python.h>
 
 #include <cstddef>
+#include <span>
 
 #include "capture/capture.h"
 #include "python/ref.h"
@@ -29,6 +30,13 @@ bool holds_transformed(PyObject* object);
 /// Operators of the program mean more than they say: a level is active, one of forward-mode AD, or one of the older
 /// vmap that torch.autograd.functional uses.
 bool is_transforming();
+
+/// A function of PyTorch is called for real: its Python code asks the levels for their rules, and the program's code
+/// that these call is interpreted. (function_rules.cpp)
+Ref call_in_transforms(Capture& capture, PyObject* function, const CallArgs& args);
+/// torch.autograd.Function.apply is called with these inside a transform, or with what one that was left has given.
+bool is_of_transforms(std::span<PyObject* const> args);
+Ref apply_in_transforms(Capture& capture, PyObject* function, const CallArgs& args);
 
 /// A level of forward-mode AD. No segment ends inside: it ends in front of the call that entered the outermost one.
 Ref enter_dual_level(Capture& capture, const CallArgs& args);
