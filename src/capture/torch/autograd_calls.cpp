@@ -6,12 +6,14 @@
 
 #include "autograd/nodes.h"
 #include "capture/capture.h"
+#include "capture/feedback.h"
 #include "capture/torch/class_tensors.h"
 #include "capture/torch/gradients.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/torch/transforms.h"
 #include "capture/world/containers.h"
+#include "fake/session.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
 
@@ -117,7 +119,7 @@ Ref Gradients::call_gradient(PyObject* function, const CallArgs& args) {
   if (is_transforming() || (of_classes && c.torch.is_overridden(args.values)))
     return c.torch.call_torch(function, args);
   EngineCall engine{.allows_unused = false};
-  bool plain = !c.torch.is_overridden(args.values);
+  bool plain = !c.torch.is_overridden(args.values), batched = false;
   std::vector<Ref> readable;
   std::vector<PyObject*> values;
   for (size_t i = 0; i < args.values.size(); ++i) {
@@ -130,6 +132,7 @@ Ref Gradients::call_gradient(PyObject* function, const CallArgs& args) {
     if ((root || end) && !add_tensors(c.containers.resolve(args.values[i]), root ? engine.roots : engine.ends)) {
       c.side_exit(BreakReason::AutogradCall, "call of " + callable_name(function));
     }
+    batched |= name == std::string_view("is_grads_batched") && args.values[i] == Py_True;
     plain = plain && (root || end || takes(name, c.containers.resolve(args.values[i]), engine));
     values.push_back(readable.emplace_back(c.containers.readable(args.values[i])).get());
   }
@@ -142,6 +145,8 @@ Ref Gradients::call_gradient(PyObject* function, const CallArgs& args) {
     return code ? record_engine(function, values, args.kwnames, engine) : c.torch.call_torch(function, args);
   } catch (const PythonError&) {  // of the program, or of the engine on stand-ins
     PyErr_Clear();
+    // The rules by which PyTorch maps the engine over several gradients take numbers for sizes.
+    if (batched && c.session->impl().has_symbols && !std::exchange(c.feedback.fixed_sizes, true)) throw Retry{};
     frees_unseen_ = true;
     c.side_exit(BreakReason::AutogradCall, "call of " + callable_name(function));
   }
