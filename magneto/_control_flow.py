@@ -37,6 +37,11 @@ def cond(
     return pytree.tree_unflatten(leaves, structure)
 
 
+def call_cond(_: Any, pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Any = ()) -> Any:
+    """torch.ops.higher_order.cond, as exported programs call it."""
+    return cond(pred, true_fn, false_fn, operands)
+
+
 def results_of_branch(function: Callable[..., Any], operands: tuple[Any, ...] | list[Any]) -> tuple[list[Any], Any]:
     """What a branch gives: leaves and structure."""
     return pytree.tree_flatten(function(*operands))

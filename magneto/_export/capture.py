@@ -558,12 +558,9 @@ class Assembly:
         if self._further is not None:  # called.function_of
             self._numbers.taken_out(self._made[signs.pop(id(self._further))])
         computed = {id(result) for result in results if isinstance(result, torch.Tensor)}
-        if any(
-            id(sign) not in computed and not numbers.is_number(node)
-            for sign, node in self._signs(returned)
-            if sign is not self._further
-        ):
-            raise not_yet("a bool among the results that data says: return a tensor")
+        for sign, _ in self._signs(returned):  # what the program sets among attributes of tensors is not looked for
+            if sign.dtype is torch.bool and sign.dim() == 0 and id(sign) not in computed:
+                raise not_yet("a bool among the results that data says: return a tensor")
         for index, result in enumerate(results):
             if index in self._held and isinstance(result, torch.Tensor):
                 nodes.append(self._numbers.taken_out(self._made[signs[id(result)]]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -51,7 +51,17 @@ class Checks(NamedTuple):
     ranges: dict[str, Range]
     conditions: Sequence[str]  # on sizes, in Python: `L['x'].size()[0] % 2 == 0`
 
-    def flat(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+    def questions(self) -> list[tuple[str, Callable[[Any], bool]]]:
+        """The conditions, each part by itself, as functions of the tensors by name: code that captures can follow."""
+        parts = [part for condition in self.conditions for part in condition.split(" and ")]
+        return [(part, eval(f"lambda L: {part}", {})) for part in parts]  # texts that we wrote, or have checked
+
+    def flat(
+        self,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        questions: Sequence[tuple[str, Callable[[Any], bool]]] | None = None,
+    ) -> list[Any]:
         """The leaves; raises where they are not what was exported for."""
         names = list(self.in_spec.children()[1].context)
         ordered = {name: kwargs[name] for name in names if name in kwargs}
@@ -69,10 +79,9 @@ class Checks(NamedTuple):
             expected.name: _Int(leaf) if type(leaf) is int else leaf
             for leaf, expected in zip(leaves, self.leaves, strict=True)
         }
-        for condition in self.conditions:
-            if not eval(condition, {"L": tensors}):
-                broken = [part for part in condition.split(" and ") if not eval(part, {"L": tensors})]
-                raise RuntimeError(f"Guard failed: {broken[0]}: the program was exported for such sizes")
+        for text, holds in self.questions() if questions is None else questions:
+            if not holds(tensors):
+                raise RuntimeError(f"Guard failed: {text}: the program was exported for such sizes")
         return leaves
 
     def _check(self, leaf: Any, expected: Expected, sizes: dict[str, tuple[int, str]]) -> None:
@@ -262,6 +271,7 @@ def _unlifted(parts: Parts, check: bool) -> torch.fx.GraphModule:
             _keep_statistics(graph, made[node])
     module = _Module(_root(attributes, parts), graph)
     module._checks = parts.checks if check else None  # type: ignore[assignment]
+    module._questions = parts.checks.questions()  # type: ignore[assignment]
     module._out_spec = parts.module_call_graph[0].signature.out_spec
     return module
 
@@ -317,10 +327,13 @@ class _Module(torch.fx.GraphModule):
     """What `ExportedProgram.module()` gives."""
 
     _checks: Checks | None = None
+    _questions: Sequence[tuple[str, Callable[[Any], bool]]] = ()
     _out_spec: Any
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        leaves = self._checks.flat(args, kwargs) if self._checks else pytree.tree_leaves((args, kwargs))
+        leaves = (
+            self._checks.flat(args, kwargs, self._questions) if self._checks else pytree.tree_leaves((args, kwargs))
+        )
         return pytree.tree_unflatten(super().__call__(*leaves), self._out_spec)
 
     def train(self, mode: bool = True) -> Any:

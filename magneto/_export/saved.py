@@ -236,6 +236,8 @@ def check_condition(text: str) -> str:
     """A condition on sizes, which `module()` evaluates: comparisons of sizes and numbers alone. Raises ValueError."""
     try:
         tree = ast.parse(_SIZE.sub("0", text), mode="eval")
+        for part in text.split(" and "):  # each is asked by itself
+            ast.parse(_SIZE.sub("0", part), mode="eval")
     except SyntaxError:
         raise ValueError(f"the condition {text!r}") from None
     for node in ast.walk(tree):

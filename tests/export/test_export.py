@@ -635,6 +635,32 @@ def test_sizes_that_branches_read(sign: int) -> None:
         assert_same(program.module()(x, y), x * (rows if sign > 0 else 1) + ones)
 
 
+def test_the_module_of_a_program_is_exported_and_compiled() -> None:
+    def halves(x: torch.Tensor, n: torch.Tensor) -> Any:
+        y = x[: x.shape[0] // 2] + 1 if x.shape[0] % 2 == 0 else x
+        return y, torch.cond(x.shape[0] > 5, torch.sin, torch.cos, (y,)), y[y > 0] * n.item()
+
+    shapes = {"x": {0: Dim.DYNAMIC}, "n": None}
+    program = export(halves, (torch.randn(6, 4), torch.tensor(3)), dynamic_shapes=shapes)
+    again = export(program.module(), (torch.randn(6, 4), torch.tensor(3)), dynamic_shapes=shapes).module()
+    compiled = torch.compile(program.module(), fullgraph=True)
+    for rows in (4, 8):
+        given = torch.randn(rows, 4), torch.tensor(rows)
+        want = halves(*given)
+        assert_same(again(*given), want)
+        torch.testing.assert_close(compiled(*given), want)
+    with pytest.raises(RuntimeError, match="Guard failed"):
+        again(torch.randn(7, 4), torch.tensor(3))
+
+
+def test_attributes_of_tensors_are_no_results() -> None:
+    def marked(x: torch.Tensor) -> torch.Tensor:
+        x.mark = torch.zeros(2) + 1  # type: ignore[attr-defined]
+        return x + 4
+
+    assert_same(export(marked, (X.clone(),)).module()(X), X + 4)
+
+
 def test_draft_export() -> None:
     def fixed(x: torch.Tensor) -> torch.Tensor:
         return x.sin() if x.shape[0] == 3 else x
