@@ -80,6 +80,9 @@ def _put_in_place(changes: Changes) -> None:
         if hasattr(torch.export, name):
             peer.keep_original("torch.export", name, getattr(torch.export, name))
             changes.body(getattr(torch.export, name), ours)
+    for name, ours in exports.AHEAD.items():
+        if hasattr(torch._export, name):
+            changes.body(getattr(torch._export, name), ours)
     for logging in (torch._logging, torch._logging._internal):
         changes.attribute(logging, "set_logs", _log.set_logs_with_names(logging.set_logs))
     for name in ("torch._dynamo", "torch._inductor"):  # torch would import them in the middle of a capture

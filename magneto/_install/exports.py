@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -78,6 +80,34 @@ def aoti_load_package(path: Any, model_name: str = "model", run_single_threaded:
     from magneto._export import loaded
 
     return loaded.aot_load(path)
+
+
+def aot_compile(
+    f: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    options: dict[str, Any] | None = None,
+    **unused: Any,
+) -> str:
+    """torch._inductor.aot_compile and torch._export.aot_compile: likewise such a file, at the path that the options
+    name (`aot_inductor.output_path`), or a temporary one."""
+    from magneto._export import ahead
+
+    path = (options or {}).get("aot_inductor.output_path")
+    if path is None:
+        path = os.path.join(tempfile.mkdtemp(prefix="magneto-"), "model.mag")
+    return ahead.aot_compile(f, args, kwargs, dynamic_shapes, path=path)
+
+
+def aot_load(so_path: Any, device: str) -> Any:
+    """torch._export.aot_load of such a file."""
+    return aoti_load_package(so_path)
+
+
+# Functions of torch._export.
+AHEAD: dict[str, Callable[..., Any]] = {"aot_compile": aot_compile, "aot_load": aot_load}
 
 
 class ExportResult(NamedTuple):

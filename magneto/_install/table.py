@@ -242,6 +242,7 @@ MODULES: dict[str, tuple[Name, ...]] = {
         Name("list_options", WORKS, "dynamo:list_options"),
         Name("cudagraph_mark_step_begin", NO_EFFECT, "dynamo:nothing", _CUDAGRAPHS),
         Name("aoti_compile_and_package", WORKS, "exports:aoti_compile_and_package", _AHEAD),
+        Name("aot_compile", WORKS, "exports:aot_compile", _AHEAD),
         Name("aoti_load_package", WORKS, "exports:aoti_load_package", _AHEAD),
     ),
     "torch._inductor.config": (),  # settings.INDUCTOR

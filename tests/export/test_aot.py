@@ -306,3 +306,25 @@ def test_a_convolution(tmp_path: Path) -> None:
     x = torch.randn(2, 3, 8, 8)
     path = magneto.aot_compile(model, (x,), path=tmp_path / "convolution.mag")
     torch.testing.assert_close(magneto.aot_load(path)(x), model(x).detach())
+
+
+def test_the_older_names(tmp_path: Path) -> None:
+    model, x = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()), torch.randn(3, 4)
+    magneto.install()
+    try:
+        exported = torch.export.export(model, (x,))
+        options = {"aot_inductor.output_path": str(tmp_path / "model.so")}
+        paths = [
+            torch._inductor.aot_compile(exported.module(), (x,)),
+            torch._inductor.aot_compile(exported.module(), (x,), options=options),
+            torch._export.aot_compile(model, (x,), dynamic_shapes=({0: torch.export.Dim("rows")},)),
+        ]
+        assert paths[1] == options["aot_inductor.output_path"]
+        for path in paths:
+            with torch.no_grad():
+                torch.testing.assert_close(torch._export.aot_load(path, "cpu")(x), model(x))
+        with torch.no_grad():
+            y = torch.randn(5, 4)
+            torch.testing.assert_close(torch._export.aot_load(paths[2], "cpu")(y), model(y))
+    finally:
+        magneto.uninstall()
