@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from magneto._export import program
+from magneto._export import called, program
 
 Node = torch.fx.Node
 
@@ -29,6 +29,15 @@ _QUESTIONS = {
     torch.ops.aten.eq.Scalar: operator.eq,
     torch.ops.aten.ne.Scalar: operator.ne,
     torch.ops.aten.ge.Scalar: operator.ge,
+}
+
+_TURNED = {
+    torch.ops.aten.lt.Tensor: torch.ops.aten.gt.Scalar,
+    torch.ops.aten.le.Tensor: torch.ops.aten.ge.Scalar,
+    torch.ops.aten.gt.Tensor: torch.ops.aten.lt.Scalar,
+    torch.ops.aten.ge.Tensor: torch.ops.aten.le.Scalar,
+    torch.ops.aten.eq.Tensor: torch.ops.aten.eq.Scalar,
+    torch.ops.aten.ne.Tensor: torch.ops.aten.ne.Scalar,
 }
 
 # What is checked of one number: "0 <= u0", "u0 <= 10".
@@ -69,6 +78,17 @@ def sign_of(node: Node, index: int) -> torch.Tensor:
     if _own(node) == "float":
         return torch.tensor(float(_FIRST_SIGN + (index << 12)), dtype=torch.float64)
     return torch.tensor(_FIRST_SIGN + index)
+
+
+def _with_number(target: Any, place: int) -> Any:
+    """The overload that differs in nothing but that it takes a number there."""
+    wanted = [str(argument.type) for argument in target._schema.arguments]
+    wanted[place] = "number"
+    for name in target.overloadpacket.overloads():
+        overload = getattr(target.overloadpacket, name)
+        if [str(argument.type) for argument in overload._schema.arguments] == wanted:
+            return overload
+    raise called.not_yet(f"a number that data says among the tensors of {target}")
 
 
 def translated(region: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -125,17 +145,16 @@ class Numbers:
         return None
 
     def take_operands(self, node: Node) -> None:
-        """Most operators that take tensors take numbers, too; others (`where`) are given one of the result's dtype."""
+        """Some operators take numbers for tensors (`mul`); others have an overload that does (`gt.Scalar`)."""
         target = node.target
         if not isinstance(target, torch._ops.OpOverload) or torch._C._should_allow_numbers_as_tensors(target._opname):
             return
-        result = node.meta.get("val")
+        if target in _TURNED and _is_numeric(node.args[0]):  # `2.0 < x`
+            node.target, node.args = _TURNED[target], (node.args[1], node.args[0])
+            return
         for i, (arg, declared) in enumerate(zip(node.args, target._schema.arguments, strict=False)):
             if _is_numeric(arg) and str(declared.type) == "Tensor":
-                with self._graph.inserting_before(node):
-                    made = self._call(torch.ops.aten.scalar_tensor.default, arg)
-                made.kwargs = {"dtype": result.dtype} if isinstance(result, torch.Tensor) else {}
-                node.update_arg(i, made)
+                node.target = target = _with_number(target, i)
 
     def taken_out(self, held: Node) -> Any:
         """The number that a result holds (`scalar_tensor`), which is given itself."""

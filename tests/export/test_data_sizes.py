@@ -75,7 +75,18 @@ def numbers(n: torch.Tensor, y: torch.Tensor) -> Any:
 
 def operands(n: torch.Tensor, y: torch.Tensor) -> Any:
     f = y.mean().item()
-    return y.clamp(min=f), torch.full((3,), f), torch.where(y > 1, f, y), y.masked_fill(y > 1, f), n + f
+    return (
+        y.clamp(min=f),
+        y > f,
+        f <= y,
+        n == f,
+        y != n.item(),
+        y[y > f],
+        torch.full((3,), f),
+        torch.where(y > 1, f, y),
+        y.masked_fill(y > 1, f),
+        n + f,
+    )
 
 
 def written(n: torch.Tensor, y: torch.Tensor) -> Any:
