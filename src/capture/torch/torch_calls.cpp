@@ -114,6 +114,12 @@ static Ref run_with_casts(Capture& c, const std::function<PyObject*()>& run, boo
   return Ref::steal(run());
 }
 
+/// Not what an operator of Python's calls: where that raises, Python asks the other operand.
+static bool raises_itself(graph::TorchNode::Kind kind, PyObject* target, const RedispatchedCall& call) {
+  return kind == graph::TorchNode::Kind::CallFunction &&
+         PyObject_RichCompareBool(target, call.function.get(), Py_EQ) == 1;
+}
+
 Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyObject* const> args,
                        PyObject* kwnames, const std::function<PyObject*()>& run, bool always) {
   // Custom functions and checkpoints call back: they are not overridden, what they call may be.
@@ -154,7 +160,7 @@ Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<
   if (redispatched.function) {
     c.session->rollback(mark);
     c.graph.torch_nodes.resize(index);
-    return call_override(redispatched);
+    return call_override(redispatched, raises_itself(kind, target, redispatched));
   }
   if (c.session->refused() || !result || c.errors.sticky) {
     c.session->rollback(mark);

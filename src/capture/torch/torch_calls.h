@@ -68,8 +68,8 @@ class TorchCalls {
 
  private:
   Ref ask_class(PyObject* type, std::array<PyObject*, 4> args);
-  /// ...which is this call. Such a call is a side exit where none takes it.
-  Ref call_override(const RedispatchedCall& call);
+  /// ...which is this call. `raises`: it raises where none takes it; else it is a side exit.
+  Ref call_override(const RedispatchedCall& call, bool raises);
   void collect_results(PyObject* result, std::vector<int32_t>& path, std::vector<graph::TorchResult>& results,
                        int depth);
 

@@ -14,10 +14,12 @@
 #include "capture/calls/calls.h"
 #include "capture/calls/handlers.h"
 #include "capture/capture.h"
+#include "capture/exits/exit_builder.h"
 #include "capture/numbers/symbols.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/world/attributes.h"
 #include "capture/world/world.h"
+#include "python/abi/own_code.h"
 #include "python/abi/private.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
@@ -138,7 +140,30 @@ Ref TorchCalls::function_mode(PyObject* mode) {
                                                              : c.world.wrap(mode, c.sources.constant(mode));
 }
 
-Ref TorchCalls::call_override(const RedispatchedCall& call) {
+namespace {
+
+/// Nobody takes the call: PyTorch raises for it. A side exit where a mode was asked, too, or it raises nothing.
+void raise_for_nobody(const RedispatchedCall& call) {
+  static constinit Imported again("magneto._overrides", "call_of_nobody");
+  PyObject* const kwargs = call.kwargs ? call.kwargs.get() : Py_None;
+  const OwnCode own;
+  const Ref given = Ref::steal(PyObject_CallFunctionObjArgs(again.get(), call.function.get(), call.types.get(),
+                                                            call.args.get(), kwargs, nullptr));
+  if (given || !PyErr_ExceptionMatches(PyExc_TypeError)) {
+    PyErr_Clear();
+    return;
+  }
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  Py_XDECREF(traceback);  // of our own code
+  if (value && PyExceptionInstance_Check(value)) PyException_SetTraceback(value, Py_None);
+  PyErr_Restore(type, value, nullptr);
+  throw PythonError{};
+}
+
+}  // namespace
+
+Ref TorchCalls::call_override(const RedispatchedCall& call, bool raises) {
   c.graph.without_torch_function = true;
   for (PyObject* mode : guards::function_modes()) {
     const std::optional<c10::Device> device = guards::device_of_context(mode);
@@ -180,7 +205,10 @@ Ref TorchCalls::call_override(const RedispatchedCall& call) {
     Ref result = c.calls.call(method.get(), given);
     if (result.get() != Py_NotImplemented) return result;
   }
-  c.side_exit(BreakReason::OpaqueCall, "no __torch_function__ takes the call of " + callable_name(function.get()));
+  if (raises && !has_users_mode()) raise_for_nobody(call);
+  const std::string why = "no __torch_function__ takes the call of " + callable_name(function.get());
+  if (!c.frame) c.side_exit(BreakReason::OpaqueCall, why);
+  throw c.exits.restart_before(*c.frame, why);  // CPython asks them again
 }
 
 namespace {
