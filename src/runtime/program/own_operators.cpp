@@ -132,31 +132,34 @@ void run_with_numbers(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), own.overload_name.c_str()).callBoxed(stack);
 }
 
-/// A schema with SymInt where it says int. (No std::regex: it makes a locale, which ends a C++ program without Python
-/// while libraries are loaded, where libtorch has a libstdc++ of its own.)
-std::string with_symbols(std::string_view schema) {
-  constexpr std::string_view kPlain = "int";
-  std::string result;
-  for (size_t i = 0; i < schema.size();) {
-    const size_t end = i + kPlain.size();
-    const bool begins =
-        i == 0 || (std::isalnum(static_cast<unsigned char>(schema[i - 1])) == 0 && schema[i - 1] != '_');
-    const bool plain = begins && schema.substr(i).starts_with(kPlain) && end < schema.size() &&
-                       std::string_view("[? ").find(schema[end]) != std::string_view::npos;
-    result += plain ? "SymInt" : std::string(1, schema[i]);
-    i = plain ? end : i + 1;
+c10::TypePtr with_symbols(const c10::TypePtr& type) {
+  if (type->kind() == c10::TypeKind::IntType) return c10::SymIntType::get();
+  if (const auto optional = type->cast<c10::OptionalType>()) {
+    return c10::OptionalType::create(with_symbols(optional->getElementType()));
   }
-  return result;
+  if (const auto list = type->cast<c10::ListType>()) return c10::ListType::create(with_symbols(list->getElementType()));
+  return type;
 }
 
-/// An operator of ours whose schema says SymInt where that of ATen's of the same name says int.
+c10::Argument with_symbols(const c10::Argument& arg) {
+  std::optional<c10::AliasInfo> alias;
+  if (arg.alias_info()) alias = *arg.alias_info();
+  return {arg.name(),          arg.type(),       with_symbols(arg.real_type()), arg.N(),
+          arg.default_value(), arg.kwarg_only(), std::move(alias)};
+}
+
+/// An operator of ours whose schema says SymInt where that of ATen's of the same name says int. (Not made as text:
+/// streams make locales, and in C++ programs that are linked to a static libstdc++ there is none yet while libraries are
+/// loaded.)
 void define_sized(torch::Library& library, std::string_view op) {
   const std::string own(op.substr(op.find("::") + 2));
   const c10::OperatorName name = ops::parsed("aten::" + own);
   const c10::FunctionSchema& numbers =
       c10::Dispatcher::singleton().findSchemaOrThrow(name.name.c_str(), name.overload_name.c_str()).schema();
-  const std::string schema = with_symbols(c10::toString(numbers));
-  library.def(schema.substr(schema.find("::") + 2).c_str());
+  std::vector<c10::Argument> args;
+  for (const c10::Argument& arg : numbers.arguments()) args.push_back(with_symbols(arg));
+  library.def(numbers.cloneWithName("magneto" + name.name.substr(name.name.find("::")), name.overload_name)
+                  .cloneWithArguments(std::move(args)));
   library.impl(own.c_str(), c10::DispatchKey::CompositeExplicitAutograd,
                torch::CppFunction::makeFromBoxedFunction<&run_with_numbers>());
 }
