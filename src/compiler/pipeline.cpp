@@ -140,7 +140,7 @@ Compiled without_program(const graph::Graph& graph, const CompileWay& way, graph
                          const std::string& why) {
   if (!way.whole) {
     graph::Graph renamed = without_torch_level(graph);
-    passes::separate_inplace_views(renamed);
+    passes::simplify_views(renamed);
     if (passes::can_cut(renamed)) return compile_parts(renamed, way, sink);
   }
   return {.computation = runtime::make_aten_computation(graph), .uncompiled = why};
@@ -289,7 +289,7 @@ Compiled compile_graph(const graph::Graph& graph, const CompileWay& way, graph::
   if (has_data_sizes(graph)) {  // no memory can be planned across what says them
     if (graph::changed_in_place(graph).empty()) return compile_parts(graph, way, sink);
     graph::Graph renamed = without_torch_level(graph);  // a part sees one shape of each of its inputs
-    passes::separate_inplace_views(renamed);
+    passes::simplify_views(renamed);
     return compile_parts(renamed, way, sink);
   }
   const auto is_dense = [](const graph::Value& value) { return passes::is_dense_cpu(value.meta); };

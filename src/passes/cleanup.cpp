@@ -24,6 +24,16 @@ using graph::ValueKind;
 
 }  // namespace
 
+void forget_overwritten(Functional& functional) {
+  static const auto copy = find_op("aten::copy");
+  for (AtenNode& node : functional.graph.aten_nodes) {
+    if (node.op != copy) continue;
+    const ValueId given = std::get<ValueId>(node.args[1]);
+    const std::vector<graph::Value>& values = functional.graph.values;
+    if (lies_alike(values[given].meta, values[node.results[0]].meta)) node.args[0] = given;
+  }
+}
+
 void eliminate_dead(Functional& functional) {
   const graph::Graph& graph = functional.graph;
   std::vector<bool> needed(graph.values.size(), false);

@@ -588,11 +588,11 @@ class Functionaliser {
 std::vector<int32_t> refused_nodes(Graph graph) { return Functionaliser(std::move(graph)).refused(); }
 
 Functional functionalise(Graph graph, bool exact) {
+  simplify_views(graph);
   const bool writes = std::any_of(graph.aten_nodes.begin(), graph.aten_nodes.end(),
                                   [](const AtenNode& node) { return traits_of(node.op).writes || is_pinned(node); });
   // Views alone are no trouble, and most graphs write nothing.
   if (!writes) return {std::move(graph), {}, {}};
-  separate_inplace_views(graph);
   return Functionaliser(std::move(graph), exact).run();
 }
 

@@ -21,6 +21,7 @@ constexpr bool kKeepsBits = true, kRounds = false;
 constexpr Pass kPasses[] = {
     PASS(split_lists, kKeepsBits),
     PASS(place_slices, kRounds),
+    PASS(forget_overwritten, kKeepsBits),
     // Before constants are folded, so that what nobody needs is not computed for that.
     PASS(eliminate_dead, kKeepsBits),
     PASS(fold_constants, kKeepsBits),

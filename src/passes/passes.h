@@ -57,6 +57,14 @@ std::vector<int32_t> refused_nodes(graph::Graph graph);
 ///     t_(%1); add(%1, 1)   becomes   %2 = t(%1); add(%2, 1)
 /// where the tensor is no input and does not leave: its own geometry is seen by nobody.
 void separate_inplace_views(graph::Graph& graph);
+/// Views by strides, and windows, are views by dimensions, where those of contiguous memory do:
+///     as_strided(%1, [6, 2], [8, 1], 3)   becomes   slice(%1, 1, 3, 5, 1), of a [6, 8]
+void index_strided_views(graph::Graph& graph);
+/// Both: views that have inverses, and names for what they show.
+inline void simplify_views(graph::Graph& graph) {
+  separate_inplace_views(graph);
+  index_strided_views(graph);
+}
 /// Operators on lists of tensors become operators on each:
 ///     %2, %3 = _foreach_mul([%0, %1], 2)   becomes   %2 = mul(%0, 2), %3 = mul(%1, 2)
 void split_lists(Functional& functional);
@@ -64,6 +72,9 @@ void split_lists(Functional& functional);
 ///     %2 = add(select_backward(%0, [2, 3], 0, 0), select_backward(%1, [2, 3], 0, 1))
 ///     becomes   %2 = cat([unsqueeze(%0, 0), unsqueeze(%1, 0)])
 void place_slices(Functional& functional);
+/// Of memory that is overwritten with what lies alike nothing is read, and it need not be made:
+///     %2 = copy(%1, %0)   becomes   %2 = copy(%0, %0)
+void forget_overwritten(Functional& functional);
 /// Takes out operators that nobody needs. Keeps effects: random numbers drawn, assertions.
 void eliminate_dead(Functional& functional);
 /// Merges operators that compute the same from the same.

@@ -144,13 +144,13 @@ c10::TypePtr with_symbols(const c10::TypePtr& type) {
 c10::Argument with_symbols(const c10::Argument& arg) {
   std::optional<c10::AliasInfo> alias;
   if (arg.alias_info()) alias = *arg.alias_info();
-  return {arg.name(),          arg.type(),       with_symbols(arg.real_type()), arg.N(),
-          arg.default_value(), arg.kwarg_only(), std::move(alias)};
+  return {arg.name(),       arg.type(),      with_symbols(arg.real_type()), arg.N(), arg.default_value(),
+          arg.kwarg_only(), std::move(alias)};
 }
 
 /// An operator of ours whose schema says SymInt where that of ATen's of the same name says int. (Not made as text:
-/// streams make locales, and in C++ programs that are linked to a static libstdc++ there is none yet while libraries are
-/// loaded.)
+/// streams make locales, and in C++ programs that are linked to a static libstdc++ there is none yet while libraries
+/// are loaded.)
 void define_sized(torch::Library& library, std::string_view op) {
   const std::string own(op.substr(op.find("::") + 2));
   const c10::OperatorName name = ops::parsed("aten::" + own);
