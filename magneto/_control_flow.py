@@ -15,6 +15,9 @@ from magneto._polyfills import as_written
 LEAST_STEPS = 16
 MOST_STEPS = 256
 
+# Results of a scan over a dimension are stacked along it; in older releases along the first one.
+SCAN_STACKS_ALONG_DIM = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 12)
+
 
 def cond(
     pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: tuple[Any, ...] | list[Any] = ()
@@ -332,7 +335,7 @@ def scan(combine_fn: Callable[..., Any], init: Any, xs: Any, *, dim: int = 0, re
     if found is None:
         return as_written("torch._higher_order_ops.scan.scan", combine_fn, init, xs, dim=dim, reverse=reverse)
     carry, out = found
-    if dim != 0:
+    if dim != 0 and SCAN_STACKS_ALONG_DIM:
         out = pytree.tree_map(lambda leaf: torch.movedim(leaf, 0, dim) if dim < leaf.dim() else leaf, out)
     return carry, out
 

@@ -12,6 +12,8 @@ from compare import assert_same
 from torch._higher_order_ops import map as map_slices
 from torch._higher_order_ops import scan, while_loop
 
+from magneto._control_flow import SCAN_STACKS_ALONG_DIM
+
 X = torch.arange(12.0).view(4, 3).sin().requires_grad_()
 W = torch.tensor([0.5, -1.0, 2.0], requires_grad=True)
 
@@ -34,7 +36,8 @@ def stepped(step: Callable[..., Any], carry: Any, xs: Any, dim: int = 0, reverse
         carry, out = step(carry, pytree.tree_unflatten([leaf.select(dim, i) for leaf in leaves], structure))
         outs.append(out)
     stacked = pytree.tree_map(lambda *column: torch.stack(column), *(outs[::-1] if reverse else outs))
-    return carry, pytree.tree_map(lambda leaf: leaf.movedim(0, dim) if dim < leaf.dim() else leaf, stacked)
+    along = dim if SCAN_STACKS_ALONG_DIM else 0
+    return carry, pytree.tree_map(lambda leaf: leaf.movedim(0, along) if along < leaf.dim() else leaf, stacked)
 
 
 def mapped(f: Callable[..., Any], xs: Any, *args: Any) -> Any:

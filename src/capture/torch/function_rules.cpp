@@ -35,7 +35,7 @@ Ref call_in_transforms(Capture& capture, PyObject* function, const CallArgs& arg
 
 namespace {
 
-/// What PyTorch reads of the class of a custom function.
+/// What PyTorch reads of the class of a custom function; a release that does not know of an attribute reads none.
 constexpr const char* kRead[] = {"forward",
                                  "setup_context",
                                  "backward",
@@ -79,7 +79,9 @@ Ref apply_in_transforms(Capture& capture, PyObject* function, const CallArgs& gi
   if (!is_without_grad_below() && std::ranges::any_of(args.values, needs_grad_below)) {
     leave(" inside a transform of torch.func, with tensors that need gradients outside of it");
   }
+  static constinit Imported base("torch.autograd", "Function");
   for (const char* name : kRead) {
+    if (PyObject_HasAttrString(base.get(), name) == 0) continue;
     const Ref key = checked(PyUnicode_InternFromString(name));
     capture.numbers.known(capture.attributes.load_attr(args.values[0], key.get()).get());
   }
