@@ -14,6 +14,7 @@ from torch._higher_order_ops.map import map as torch_map
 from torch._higher_order_ops.scan import scan
 
 import magneto
+from magneto._control_flow import SCAN_STACKS_ALONG_DIM
 
 SCAN: Any = scan
 
@@ -36,7 +37,8 @@ def loop(combine: Any, init: Any, xs: Any, dim: int = 0, reverse: bool = False) 
     stacked = [
         torch.stack([out[0][k] for out in outs]) if outs[0][0][k] is not None else None for k in range(len(outs[0][0]))
     ]
-    return carry, pytree.tree_unflatten([leaf.movedim(0, dim) if dim else leaf for leaf in stacked], outs[0][1])
+    along = dim if SCAN_STACKS_ALONG_DIM else 0
+    return carry, pytree.tree_unflatten([leaf.movedim(0, along) if along else leaf for leaf in stacked], outs[0][1])
 
 
 def check(function: Any, reference: Any, *args: torch.Tensor, breaks: int = 0, **options: Any) -> None:
