@@ -117,8 +117,12 @@ class Indexer {
   }
 
  private:
-  /// Of each value whose memory it is.
+  /// Of each value whose memory it is; not of what gets other sizes or other memory on the way.
   void follow(const AtenNode& node) {
+    if (graph::changes_metadata(node.op) || traits_of(node.op).is(ops::replaces_storage)) {
+      const ValueId changed = owners_[std::get<ValueId>(node.args[0])];
+      std::ranges::replace(owners_, changed, kNoValue);
+    }
     const bool is_view = is_strided(node) || traits_of(node.op).view;
     const bool is_new = !graph::effects_of(node.op).aliases;
     for (const ValueId id : node.results) {
