@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from compare import Closeness, assert_same
+from fresh import python
 from torch import Tensor
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 
@@ -345,3 +346,45 @@ def test_an_exit_in_a_method_ends_the_segment_in_front() -> None:
     for _ in range(2):
         torch.testing.assert_close(compiled(X), program(X))
     assert magneto.stats()["break_reasons"] and not magneto.stats()["fallbacks"]
+
+
+IMPORTING = """
+import sys
+import torch
+import magneto
+from torch.func import grad, vjp
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        seen.add(sys._getframe().f_code.co_name)
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x * 2
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+def total(x):
+    return Double.apply(x).sum()
+
+def pulled(x):
+    result, pull = vjp(total, x)
+    return pull(torch.ones_like(result))[0]
+
+seen = set()
+magneto.compile(torch.sin)(torch.ones(1))
+sys.meta_path.insert(0, Finder)
+for program in (pulled, grad(total)):
+    sys.modules.pop("torch.nested._internal.nested_tensor", None)
+    print(magneto.compile(lambda x: program(x), fullgraph=True)(torch.ones(2)).tolist(), seen)
+"""
+
+
+def test_what_pytorch_imports_on_the_way_is_no_part_of_the_program() -> None:
+    assert python("-c", IMPORTING).stdout == "[2.0, 2.0] {'find_spec'}\n" * 2

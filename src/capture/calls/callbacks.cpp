@@ -67,6 +67,9 @@ bool is_torch_code(Frame* real) {
   return name == "torch" || name.starts_with("torch.") || std::ranges::find(kLibrary, name) != std::end(kLibrary);
 }
 
+/// Modules are imported: what runs for that, whose finders ever, is no part of the program.
+bool is_import_code(Frame* real) { return module_of(frame_globals(real)) == "importlib._bootstrap"; }
+
 /// Code of Python's library, or of Magneto, which looks on where modules are imported.
 bool is_library_code(Frame* real) {
   static PyObject* const library = PySys_GetObject("stdlib_module_names");
@@ -239,6 +242,13 @@ PyObject* Callbacks::run(PyThreadState* thread, Frame* real, int throwflag, bool
     const NativeScope scope(c.mode);
     c.mode.callbacks_allowed = false;
     return run_uninterpreted(thread, real, throwflag);
+  }
+  if (c.mode.torch_runs && is_import_code(real)) {
+    *handled = true;
+    const NativeScope scope(c.mode);
+    c.mode.callbacks_allowed = false;
+    c.mode.plain = true;
+    return run_frame_plainly(thread, real, throwflag);
   }
   if (c.mode.torch_runs && (is_torch_code(real) || is_library_code(real))) {
     *handled = true;
