@@ -15,8 +15,8 @@ from magneto._polyfills import as_written
 LEAST_STEPS = 16
 MOST_STEPS = 256
 
-# Results of a scan over a dimension are stacked along it; in older releases along the first one.
-SCAN_STACKS_ALONG_DIM = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 12)
+# Results of a scan over a dimension are stacked along it; up to PyTorch 2.12 along the first one.
+SCAN_STACKS_ALONG_DIM = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 13)
 
 
 def cond(
