@@ -1,4 +1,4 @@
-"""Sizes and numbers that only data says, in an exported graph: `item()`, rows of `nonzero`, what is checked of them.
+"""Data-dependent sizes and numbers, in an exported graph: `item()`, rows of `nonzero`, what is checked of them.
 
 The core has operators of its own for them, whose operands are tensors. In an exported graph they are Python's numbers,
 as PyTorch's export has them: `aten.item`, `aten.sym_size.int`, arithmetic, `aten._assert_scalar`.

@@ -27,7 +27,7 @@ Rewriter::Rewriter(Graph old) : old_(std::move(old)), map_(old_.values.size(), k
 
 void Rewriter::set(ValueId old, ValueId now) {
   map_.at(old) = now;
-  // A size that only the data says is found in what is made first: later values are what was written to it.
+  // A data-dependent size is found in what is made first: later values are what was written to it.
   for (size_t i = 0; i < old_.symbols.size(); ++i) {
     if (old_.symbols[i].value == old && graph_.symbols[i].value == kNoValue) graph_.symbols[i].value = now;
   }

@@ -1,4 +1,4 @@
-"""Sizes and numbers that only data says, in exported programs: eager's results for other data, saved and loaded too."""
+"""Data-dependent sizes and numbers, in exported programs: eager's results for other data, saved and loaded too."""
 
 from __future__ import annotations
 
