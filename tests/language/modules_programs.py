@@ -365,7 +365,7 @@ def buffer_is_changed_in_place_and_copied():
     return program
 
 
-@programs.made(*ROWS, breaks=True)
+@programs.made(*ROWS)
 def parameter_is_replaced():
     model = nn.Linear(3, 3)
 
@@ -377,7 +377,7 @@ def parameter_is_replaced():
     return program
 
 
-@programs.made(*ROWS, breaks=True)
+@programs.made(*ROWS)
 def plain_tensor_in_place_of_a_parameter_is_refused():
     model = nn.Linear(3, 3)
 
@@ -390,7 +390,7 @@ def plain_tensor_in_place_of_a_parameter_is_refused():
     return program
 
 
-@programs.made(*ROWS, breaks=True)
+@programs.made(*ROWS)
 def module_and_buffer_are_added_inside():
     model = nn.Module()
 
@@ -490,7 +490,7 @@ def module_is_applied_initialised_and_moved():
     return program
 
 
-@programs.made(*ROWS, breaks=True)
+@programs.made(*ROWS)
 def module_is_made_inside():
     def program(x):
         torch.manual_seed(1)
@@ -706,7 +706,7 @@ def super_call_of_a_modules_forward():
     return program
 
 
-@programs.made(*ROWS, breaks=True)
+@programs.made(*ROWS)
 def layers_made_inside():
     class Scaled(nn.Linear):
         def __init__(self, factor):

@@ -10,6 +10,7 @@ import classes_programs
 import context_programs
 import flow_programs
 import made_classes_programs
+import made_layers_programs
 import modules_programs
 import numpy_programs
 import pytest
@@ -32,6 +33,7 @@ FILES: dict[str, Programs] = {
     "types": types_programs.programs,
     "classes": classes_programs.programs,
     "made_classes": made_classes_programs.programs,
+    "made_layers": made_layers_programs.programs,
     "numpy": numpy_programs.programs,
     "modules": modules_programs.programs,
     "arguments": arguments_programs.programs,

@@ -268,6 +268,7 @@ int32_t Rebuilder::build_container(PyObject* value) {
   if (type == &PyODict_Type) {
     const int32_t dict = memo_[value] = emit(PlanOp::NewInstance, {}, reinterpret_cast<PyObject*>(type));
     emit_to(dict, PlanOp::DictFill, build_entries(value));
+    fill_instance_dict(dict, value);  // state_dict() keeps versions there
     return dict;
   }
   return build_reduced(value);  // deque, defaultdict

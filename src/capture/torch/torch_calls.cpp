@@ -99,6 +99,11 @@ static void add_args(TorchCalls& calls, graph::TorchNode& node, std::span<PyObje
   }
 }
 
+/// A parameter of no level, made inside a transform: that it requires gradients, no operator below the levels says.
+static bool makes_plain_leaf(PyObject* target, PyObject* result) {
+  return c_function_name(target) == "_make_subclass" && !holds_transformed(result);
+}
+
 /// What it does with a tensor without an operator does not depend on the tensor's data.
 static bool reads_no_data(PyObject* target) {
   static PyObject* const function = PyDict_GetItemString(PyEval_GetBuiltins(), "getattr");
@@ -148,8 +153,9 @@ Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<
   Ref result = overridden ? run_noting(run, redispatched) : run_with_casts(c, run, calls_back);
   recorded.reset();
   const bool of_class = dispatched_ || std::ranges::any_of(args, holds_class_tensor);
-  const bool transformed = result && (of_class || is_transforming() || holds_transformed(result.get()) ||
-                                      std::ranges::any_of(args, holds_transformed));
+  const bool transformed = result && !(makes_plain_leaf(target, result.get()) && !of_class) &&
+                           (of_class || is_transforming() || holds_transformed(result.get()) ||
+                            std::ranges::any_of(args, holds_transformed));
   if (result && !transformed && is_tensor(result.get()) && !is_fake_tensor(result.get()) &&
       unpack_tensor(result.get()).has_storage()) {
     // Made without the dispatcher (by a TorchScript function from a number): known, like what torch.tensor gives.

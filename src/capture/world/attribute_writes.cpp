@@ -53,35 +53,36 @@ bool Attributes::write_of_thread_local(PyObject* owner, PyObject* name, PyObject
   return true;
 }
 
-/// By nn.Module's own method.
-void Attributes::write_of_torch_module(PyObject* owner, PyObject* name, PyObject* value) {
+/// What nn.Module.__setattr__ does for most values. False: it is interpreted, since it has more to do.
+bool Attributes::write_of_torch_module(PyObject* owner, PyObject* name, PyObject* value) {
   // It keeps parameters, buffers and submodules in tables of its own; anything else goes to the instance dict.
   Ref buffers = instance_dict_entry(owner, MAGNETO_STR("_buffers"));
   Ref parameters = instance_dict_entry(owner, MAGNETO_STR("_parameters"));
   Ref modules = instance_dict_entry(owner, MAGNETO_STR("_modules"));
+  if (!value || !buffers || !parameters || !modules) return false;  // in front of nn.Module.__init__
   const bool parameter = is_tensor(value) && Py_TYPE(value) == parameter_class();
   const bool module = PyObject_IsInstance(sample_of(value), torch_module_class()) == 1;
-  if (value && (parameter || module)) {
+  if (parameter || module) {
     Ref present = c.overlays.dict_lookup(parameter ? parameters.get() : modules.get(), name);
-    if (present.get() == value) return;
+    return present.get() == value;
   }
-  if (parameter || module || c.overlays.dict_lookup(parameters.get(), name) ||
-      c.overlays.dict_lookup(modules.get(), name)) {
-    c.side_exit(BreakReason::Mutation, "a parameter or submodule of a module is set");
+  if (c.overlays.dict_lookup(parameters.get(), name) || c.overlays.dict_lookup(modules.get(), name)) return false;
+  for (PyObject* mark : {MAGNETO_STR("_is_param"), MAGNETO_STR("_is_buffer")}) {  // of a Parameter or Buffer, too
+    if (is_tensor(value) && read_of_tensor(value, mark, nullptr)) return false;
   }
   if (c.overlays.dict_lookup(buffers.get(), name)) {
     c.overlays.store_entry(buffers.get(), name, value);
   } else {
     generic_setattr(owner, name, value);
   }
+  return true;
 }
 
 bool Attributes::write_of_object(PyObject* owner, PyObject* name, PyObject* value, PyObject* setter) {
   PyObject* const module_class = torch_module_class();
   static PyObject* const module_setattr = class_entry(module_class, "__setattr__");
-  if (setter == module_setattr && c.world.is_outside(owner)) {
-    write_of_torch_module(owner, name, value);
-  } else if (setter && PyFunction_Check(setter)) {
+  if (setter == module_setattr && c.world.is_outside(owner) && write_of_torch_module(owner, name, value)) return true;
+  if (setter && PyFunction_Check(setter)) {
     NonResumable scope(c);
     Ref function = c.world.wrap(setter, c.sources.constant(setter));
     value ? c.calls.call(function.get(), {owner, name, value}) : c.calls.call(function.get(), {owner, name});

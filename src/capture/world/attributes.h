@@ -86,7 +86,7 @@ class Attributes {
   bool write_of_thread_local(PyObject* owner, PyObject* name, PyObject* value, PyObject* setter);
   bool write_of_tensor(PyObject* owner, PyObject* name, PyObject* value, PyObject* setter);
   bool write_of_object(PyObject* owner, PyObject* name, PyObject* value, PyObject* setter);
-  void write_of_torch_module(PyObject* owner, PyObject* name, PyObject* value);
+  bool write_of_torch_module(PyObject* owner, PyObject* name, PyObject* value);
 
   /// A descriptor found on `type`; `owner` null: for the class itself.
   struct Binding {
