@@ -9,6 +9,7 @@
 
 #include "autograd/min_cut.h"
 #include "graph/aliases.h"
+#include "graph/kept_casts.h"
 #include "passes/effects.h"
 
 namespace magneto::autograd {
@@ -165,7 +166,9 @@ class Partitioner {
   /// It gives the same again when the backward runs, and nobody sees that it ran twice.
   bool gives_the_same_again(size_t i) const {
     const AtenNode& op = node(i);
-    if (!passes::is_repeatable(op)) return false;
+    // What a checkpoint's function casts, it casts again.
+    const bool in_checkpoint = region_[i] >= 0 && graph::is_kept_cast(op);
+    if (!in_checkpoint && !passes::is_repeatable(op)) return false;
     bool same = true;
     for (const ValueId id : op.results) {
       if (id == kNoValue) continue;

@@ -8,6 +8,7 @@
 #include "autograd/joint.h"
 #include "autograd/kept_gradients.h"
 #include "graph/aliases.h"
+#include "graph/kept_casts.h"
 #include "graph/partition.h"
 #include "graph/symbols.h"
 
@@ -107,7 +108,9 @@ class Splitter {
       });
       if (!ready) continue;
       out_.recomputed += !graph::effects_of(node.op).aliases;
-      add(node);
+      AtenNode again = node;
+      if (graph::is_kept_cast(node)) graph::make_plain_cast(again);
+      add(std::move(again));
     }
   }
 

@@ -35,6 +35,7 @@
 #include "capture/world/containers.h"
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
+#include "fake/session.h"
 #include "graph/aliases.h"
 #include "graph/integers.h"
 #include "graph/orphans.h"
@@ -70,11 +71,6 @@ PyObject* capture_hook(PyThreadState* thread, Frame* frame, int throwflag) {
   return run_frame_plainly(thread, frame, throwflag);
 }
 
-int autocast_nesting() {
-  at::autocast::increment_nesting();
-  return at::autocast::decrement_nesting();
-}
-
 }  // namespace
 
 /// The thread's state that interpreted code may change; put back when the capture ends, however it ends.
@@ -87,7 +83,7 @@ struct Capture::ThreadState {
   at::ScalarType cpu_dtype = at::autocast::get_autocast_dtype(at::kCPU);
   at::ScalarType cuda_dtype = at::autocast::get_autocast_dtype(at::kCUDA);
   bool autocast_cache = at::autocast::is_autocast_cache_enabled();
-  int nesting = autocast_nesting();
+  int nesting = fake::AutocastCasts::depth();
   at::impl::SavedTensorDefaultHooksTLS saved_hooks = at::SavedTensorDefaultHooks::get_tls_state();
   at::impl::PythonTorchFunctionTLS torch_function = at::impl::PythonTorchFunctionTLS::get_state();
   std::vector<PyObject*> modes = guards::function_modes();  // alive in torch_function
@@ -108,8 +104,8 @@ struct Capture::ThreadState {
     at::autocast::set_autocast_dtype(at::kCPU, cpu_dtype);
     at::autocast::set_autocast_dtype(at::kCUDA, cuda_dtype);
     at::autocast::set_autocast_cache_enabled(autocast_cache);
-    for (int now = autocast_nesting(); now < nesting; ++now) at::autocast::increment_nesting();
-    for (int now = autocast_nesting(); now > nesting; --now) at::autocast::decrement_nesting();
+    for (int now = fake::AutocastCasts::depth(); now < nesting; ++now) at::autocast::increment_nesting();
+    for (int now = fake::AutocastCasts::depth(); now > nesting; --now) at::autocast::decrement_nesting();
     at::impl::PythonTorchFunctionTLS::set_state(torch_function);
     PyErr_SetHandledException(handled.get());
     at::SavedTensorDefaultHooks::set_tls_state(saved_hooks);
@@ -295,6 +291,11 @@ Trace Capture::run() {
   if (const BreakSite* entry = entry_of_dual_level()) throw exits.restart_before(*entry, "it ends in forward-mode AD");
   const bool is_open = transform_depth() > thread_state_->transforms;
   if (is_open) abandon(BreakReason::OpaqueCall, "the segment ends where a transform of torch.func is active");
+  // A run forgets what was cast in the one region at its end, and would forget what was cast in the other with it.
+  const fake::AutocastCasts& casts = session->impl().casts;
+  if (casts.has_left_outer() && casts.has_open()) {
+    throw exits.restart_before(*torch.cast_in_next_region, "it ends in a second region of autocast");
+  }
   return finish(value);
 }
 
@@ -428,7 +429,7 @@ Trace Capture::finish(const Ref& value) {
     end.torch_function_modes = start_state.torch_function_modes;
     end.torch_function_stack = start_state.torch_function_stack;
   }
-  exits.rebuilder->modes(start_state, end, autocast_nesting() - thread_state_->nesting);
+  exits.rebuilder->modes(start_state, end, fake::AutocastCasts::depth() - thread_state_->nesting);
   exits.rebuilder->deferred_calls();
   exits.rebuilder->gradient_hooks();
   symbols.flush_checks();

@@ -143,8 +143,6 @@ std::unique_ptr<runtime::Computation> compile_for_export(const Request& request)
   return runtime::make_user_computation(std::move(half), request.graph);
 }
 
-bool is_export(const Request& request) {
-  return checked(PyObject_GetAttrString(request.callable, "exports")).get() == Py_True;
-}
+bool is_export(PyObject* compilers) { return checked(PyObject_GetAttrString(compilers, "exports")).get() == Py_True; }
 
 }  // namespace magneto::compiler

@@ -326,7 +326,7 @@ std::unique_ptr<runtime::Computation> compile(const Request& request, Events& ev
       break;
   }
   if (request.backend.operators == Operators::Users) {
-    return is_export(request) ? compile_for_export(request) : compile_by_users(request, events);
+    return is_export(request.callable) ? compile_for_export(request) : compile_by_users(request, events);
   }
   const cache::Pause without(!request.disk_cache);
   if (!request.needs_grad) return compile_inference(request, events);

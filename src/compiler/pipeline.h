@@ -96,7 +96,7 @@ std::unique_ptr<runtime::Computation> call_backend(const Request& request);
 /// What the compilers of a user make of its forward and its backward. (user_compilers.cpp)
 std::unique_ptr<runtime::Computation> compile_by_users(const Request& request, observe::Events& events);
 /// torch.export asks: the computation gives tensors of the right form alone (export.cpp).
-bool is_export(const Request& request);
+bool is_export(PyObject* compilers);
 std::unique_ptr<runtime::Computation> compile_for_export(const Request& request);
 /// The torch calls one by one, under autograd: there is no joint graph.
 std::unique_ptr<runtime::Computation> without_joint(const Request& request, observe::Events& events);

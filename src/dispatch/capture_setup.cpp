@@ -1,6 +1,8 @@
 #include "dispatch/capture_setup.h"
 
+#include "compiler/pipeline.h"
 #include "dispatch/report.h"
+#include "fake/session.h"
 #include "lower/fused.h"
 #include "python/abi/private.h"
 #include "support/tensor_object.h"
@@ -21,6 +23,12 @@ capture::Dynamic dynamic_of(const Context& context) {
 bool is_crowded(const Context& context, const Segment& segment) {
   constexpr int64_t reserve = 2;
   return static_cast<int64_t>(segment.entries.size()) + reserve >= entry_limit(context);
+}
+
+/// Its graph has no region of autocast around it that others cast in.
+bool is_export(const Context& context) {
+  return context.backend->operators == compiler::Backend::Operators::Users &&
+         compiler::is_export(context.backend_callable.get());
 }
 
 /// What decorators were put around, as functools.wraps notes it. Borrowed.
@@ -90,6 +98,7 @@ void set_up(capture::Capture& capture, const Context& context, const Segment& se
   capture.options.assumes_bools = is_ours && !segment.memory.ends_at_data_sizes;
   capture.session->takes = {context.fullgraph || settings().capture_scalar_outputs,
                             takes_sizes || capture.options.tries_data_sizes};
+  capture.session->impl().casts.begin(!is_export(context));
   capture.options.fullgraph = context.fullgraph;
   capture.options.exits_on_change = start.prologue_done && !context.fullgraph && is_crowded(context, segment);
 }

@@ -10,6 +10,7 @@
 
 #include "fake/own_gradients.h"
 #include "fake/session.h"
+#include "graph/kept_casts.h"
 
 namespace magneto::fake {
 
@@ -35,27 +36,62 @@ void AutocastCasts::stand_for(const at::Tensor& read, const at::Tensor& leaf) {
   read_for_.insert_or_assign(read.unsafeGetTensorImpl(), std::pair(read, leaf));
 }
 
-const c10::TensorImpl* AutocastCasts::leaf_of(const at::Tensor& read) const {
+at::Tensor AutocastCasts::leaf_of(const at::Tensor& read) const {
   const auto found = read_for_.find(read.unsafeGetTensorImpl());
   const at::Tensor& leaf = found == read_for_.end() ? read : found->second.second;
   const bool is_leaf = leaf.requires_grad() && leaf.is_leaf() && !leaf.is_view();
-  return is_leaf ? leaf.unsafeGetTensorImpl() : nullptr;
+  return is_leaf ? leaf : at::Tensor();
 }
 
 bool AutocastCasts::keeps(const at::Tensor& leaf, at::ScalarType dtype) const {
   const bool is_that = std::ranges::find(dtypes_, std::pair(leaf.device().type(), dtype)) != dtypes_.end();
-  return is_that && leaf.scalar_type() == at::kFloat && leaf_of(leaf);
+  return is_that && leaf.scalar_type() == at::kFloat && leaf_of(leaf).defined();
 }
 
-at::Tensor AutocastCasts::cast(const Session& session, const at::Tensor& leaf,
-                               const std::function<at::Tensor()>& cast) {
-  at::Tensor& kept = casts_[leaf_of(leaf)];
+at::Tensor AutocastCasts::cast(Session& session, const at::Tensor& read, const std::function<at::Tensor()>& cast) {
+  const at::Tensor leaf = leaf_of(read);
+  at::Tensor& kept = casts_[leaf.unsafeGetTensorImpl()];
   if (session.value_of(kept) == graph::kNoValue) {  // there is none, or it was taken back
     const at::AutoGradMode with_history(true);      // which later calls may need
-    kept = cast();
-    leave_to_session(leaf);  // it lives as long as its address stands for it
+    kept = record(session, read, leaf, cast);
+    leave_to_session(read);  // it lives as long as its address stands for it
   }
   return kept;
+}
+
+at::Tensor AutocastCasts::record(Session& session, const at::Tensor& read, const at::Tensor& leaf,
+                                 const std::function<at::Tensor()>& cast) {
+  static const auto keep = c10::Dispatcher::singleton()
+                               .findSchemaOrThrow("magneto::cached_cast", "")
+                               .typed<at::Tensor(const at::Tensor&, const at::Tensor&, at::ScalarType)>();
+  // What others are given is an input; what the segment makes they may be given, but can't have cast.
+  const graph::ValueId value = session.value_of(leaf);
+  const bool is_input = value != graph::kNoValue && session.impl().graph.values[value].kind == graph::ValueKind::Input;
+  if (!is_input || !shares_ || (asides_ > 0 && !is_in_outer_)) return cast();
+  at::Tensor kept = keep.call(read, leaf, at::autocast::get_autocast_dtype(leaf.device().type()));
+  if (!is_in_outer_) open_.push_back(session.value_of(kept));
+  return kept;
+}
+
+int AutocastCasts::depth() {
+  at::autocast::increment_nesting();
+  return at::autocast::decrement_nesting();
+}
+
+void AutocastCasts::begin(bool shares) {
+  shares_ = shares;
+  is_in_outer_ = shares && depth() > 0;
+}
+
+void AutocastCasts::clear(graph::Graph& graph) {
+  casts_.clear();
+  has_left_outer_ |= is_in_outer_;
+  is_in_outer_ = false;
+  for (const graph::ValueId id : std::exchange(open_, {})) {
+    if (static_cast<size_t>(id) >= graph.values.size() || graph.values[id].producer < 0) continue;  // taken back
+    graph::AtenNode& node = graph.aten_nodes[graph.values[id].producer];
+    if (graph::is_kept_cast(node)) graph::make_plain_cast(node);
+  }
 }
 
 namespace {

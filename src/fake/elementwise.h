@@ -26,6 +26,10 @@ enum : DtypeSet {
 
 /// The class of a dtype; kNone for those that rules decline (float8, complex half, bits, the wider unsigned...).
 DtypeSet class_of(c10::ScalarType dtype);
+/// A tensor on the CPU, of one of these dtypes.
+inline bool is_plain(const at::Tensor& tensor, DtypeSet dtypes = kFloats) {
+  return tensor.is_cpu() && (class_of(tensor.scalar_type()) & dtypes);
+}
 
 /// Throws what eager throws when a kernel has no case for the dtype.
 [[noreturn]] void refuse_dtype(c10::ScalarType dtype);

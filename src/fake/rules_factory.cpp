@@ -234,6 +234,15 @@ bool to_copy(C& call) {
   return add_like(call, self, options.dtype, options.device, format_at(call, 6, at::MemoryFormat::Preserve));
 }
 
+/// cached_cast(self, leaf, dtype).
+template <class C>
+bool cached_cast(C& call) {
+  const at::Tensor& self = call.tensor(0);
+  c10::ScalarType dtype = self.scalar_type();
+  if constexpr (kPlain<C>) dtype = static_cast<c10::ScalarType>(call.integer(2));
+  return add_like(call, self, dtype, self.device(), at::MemoryFormat::Preserve);
+}
+
 template <class C>
 bool clone(C& call) {
   const at::Tensor& self = call.tensor(0);

@@ -9,8 +9,8 @@ namespace {
 
 using c10::SymInt;
 
-bool is_plain(const at::Tensor& tensor, DtypeSet dtypes = kFloats) {
-  return tensor.is_cpu() && (class_of(tensor.scalar_type()) & dtypes) && tensor.numel() > 0;
+bool has_elements(const at::Tensor& tensor, DtypeSet dtypes = kFloats) {
+  return is_plain(tensor, dtypes) && tensor.numel() > 0;
 }
 
 template <class C>
@@ -29,7 +29,7 @@ template <int64_t spatial, class C>
 bool grid_sampler(C& call) {
   const at::Tensor &input = call.tensor(0), &grid = call.tensor(1);
   if constexpr (kPlain<C>) {
-    if (!is_plain(input, kSingles | kHalves) || !is_plain(grid) || input.scalar_type() != grid.scalar_type()) {
+    if (!has_elements(input, kSingles | kHalves) || !has_elements(grid) || input.scalar_type() != grid.scalar_type()) {
       return false;
     }
     if (!samples(input, grid, spatial, call.integer(2))) return false;
@@ -46,7 +46,7 @@ template <int64_t spatial, class C>
 bool grid_sampler_backward(C& call) {
   const at::Tensor &grad = call.tensor(0), &input = call.tensor(1), &grid = call.tensor(2);
   if constexpr (kPlain<C>) {
-    if (!is_plain(grad, kSingles) || !is_plain(input, kSingles) || !is_plain(grid, kSingles)) return false;
+    if (!has_elements(grad, kSingles) || !has_elements(input, kSingles) || !has_elements(grid, kSingles)) return false;
     if (grad.dim() != spatial + 2 || !samples(input, grid, spatial, call.integer(3))) return false;
     if (!call.arg(6).toBoolList().get(0)) return false;
   }
@@ -90,7 +90,7 @@ bool im2col(C& call) {
   const at::Tensor& self = call.tensor(0);
   const Patches<C> patches(call, 1);
   if (self.dim() != 3 && self.dim() != 4) return false;
-  if (kPlain<C> && (!is_plain(self, kFloats | kBools | kComplexes) || !patches.are_usual())) return false;
+  if (kPlain<C> && (!has_elements(self, kFloats | kBools | kComplexes) || !patches.are_usual())) return false;
   const auto own = sizes_of<C>(self);
   const Size<C> places = patches.count(own);
   if (places < 1) return false;
@@ -109,7 +109,7 @@ bool col2im(C& call) {
   if ((self.dim() != 2 && self.dim() != 3) || output.size() != 2) return false;
   const auto own = sizes_of<C>(self);
   if constexpr (kPlain<C>) {
-    if (!is_plain(self, kFloats | kBools | kComplexes) || !patches.are_usual()) return false;
+    if (!has_elements(self, kFloats | kBools | kComplexes) || !patches.are_usual()) return false;
     if (output[0] < 1 || output[1] < 1 || own.back() != patches.count(output)) return false;
   }
   const Size<C>& rows = own[own.size() - 2];
@@ -125,7 +125,7 @@ template <bool up, class C>
 bool pixel_shuffle(C& call) {
   const at::Tensor& self = call.tensor(0);
   const int64_t factor = call.integer(1);
-  if (self.dim() < 3 || factor < 1 || (kPlain<C> && !is_plain(self, kAll))) return false;
+  if (self.dim() < 3 || factor < 1 || (kPlain<C> && !has_elements(self, kAll))) return false;
   auto sizes = sizes_of<C>(self);
   Size<C>&channels = sizes[sizes.size() - 3], &height = sizes[sizes.size() - 2], &width = sizes.back();
   if (up) {
@@ -151,7 +151,7 @@ bool channel_shuffle(C& call) {
   const at::Tensor& self = call.tensor(0);
   if constexpr (kPlain<C>) {
     const int64_t groups = call.integer(1);
-    if (!is_plain(self, kFloats) || self.dim() < 3 || groups < 2 || self.size(1) % groups != 0) return false;
+    if (!has_elements(self, kFloats) || self.dim() < 3 || groups < 2 || self.size(1) % groups != 0) return false;
     if (self.dim() > 4 || !self.is_contiguous()) return false;
   }
   return add_contiguous(call, sizes_of<C>(self), self);
@@ -164,7 +164,7 @@ bool is_usual_pool3d(const Call& call) {
     const size_t count = call.ints(i).size();
     if (count != 1 && count != 3 && !(i == 2 && count == 0)) return false;
   }
-  if (!is_plain(self) || (self.dim() != 4 && self.dim() != 5) || !self.is_contiguous()) return false;
+  if (!has_elements(self) || (self.dim() != 4 && self.dim() != 5) || !self.is_contiguous()) return false;
   const std::vector<int64_t> kernel = call.ints(1), stride = call.ints(2), padding = call.ints(3),
                              dilation = call.ints(4);
   for (size_t i = 0; i < 3; ++i) {
@@ -192,7 +192,7 @@ bool adaptive_avg_pool3d(C& call) {
   const at::Tensor& self = call.tensor(0);
   if constexpr (kPlain<C>) {
     const std::vector<int64_t> output = call.ints(1);
-    if (!is_plain(self) || (self.dim() != 4 && self.dim() != 5) || output.size() != 3 || !self.is_contiguous()) {
+    if (!has_elements(self) || (self.dim() != 4 && self.dim() != 5) || output.size() != 3 || !self.is_contiguous()) {
       return false;
     }
     if (std::any_of(output.begin(), output.end(), [](int64_t size) { return size < 1; })) return false;
@@ -206,7 +206,7 @@ bool max_unpool2d(Call& call) {
   constexpr size_t spatial = 2;
   const at::Tensor &self = call.tensor(0), &indices = call.tensor(1);
   const std::vector<int64_t> output = call.ints(2);
-  if (!is_plain(self) || indices.scalar_type() != c10::kLong || indices.sizes() != self.sizes()) return false;
+  if (!has_elements(self) || indices.scalar_type() != c10::kLong || indices.sizes() != self.sizes()) return false;
   const auto dims = static_cast<size_t>(self.dim());
   if ((dims != spatial + 1 && dims != spatial + 2) || output.size() != spatial || !self.is_contiguous()) return false;
   at::DimVector sizes(self.sizes());

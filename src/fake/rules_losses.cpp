@@ -7,10 +7,6 @@
 namespace magneto::fake {
 namespace {
 
-bool is_plain(const at::Tensor& tensor, DtypeSet dtypes = kFloats) {
-  return tensor.is_cpu() && (class_of(tensor.scalar_type()) & dtypes);
-}
-
 template <class C>
 bool is_reduced(const C& call, size_t reduction) {
   return call.integer(reduction) != at::Reduction::None;

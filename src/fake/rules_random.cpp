@@ -7,10 +7,6 @@
 namespace magneto::fake {
 namespace {
 
-bool is_plain(const at::Tensor& tensor, DtypeSet dtypes = kFloats) {
-  return tensor.is_cpu() && (class_of(tensor.scalar_type()) & dtypes);
-}
-
 /// As many as argument `of` has elements: poisson, _standard_gamma, normal with one tensor.
 template <size_t of, DtypeSet dtypes = kFloats>
 bool one_each(Call& call) {

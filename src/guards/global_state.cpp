@@ -67,6 +67,8 @@ GlobalState GlobalState::read() {
   state.autocast_cpu = autocast(c10::DispatchKey::AutocastCPU);
   state.autocast_cuda = autocast(c10::DispatchKey::AutocastCUDA);
   state.autocast_cache = at::autocast::is_autocast_cache_enabled();
+  at::autocast::increment_nesting();
+  state.autocast_region = at::autocast::decrement_nesting() > 0;
   state.deterministic = context.deterministicAlgorithms();
   state.deterministic_warn_only = context.deterministicAlgorithmsWarnOnly();
   state.torch_function_enabled = torch_function == at::impl::TorchFunctionDisabledState::ENABLED;
@@ -100,6 +102,7 @@ std::string GlobalState::difference(const GlobalState& now) const {
   COMPARE(autocast_cpu, "autocast on CPU")
   COMPARE(autocast_cuda, "autocast on CUDA")
   COMPARE(autocast_cache, "autocast cache")
+  COMPARE(autocast_region, "region of autocast around")
   COMPARE(autocast_cpu_dtype, "autocast dtype on CPU")
   COMPARE(autocast_cuda_dtype, "autocast dtype on CUDA")
   COMPARE(deterministic, "deterministic algorithms")

@@ -28,6 +28,7 @@ struct GlobalState {
   bool autocast_cpu = false;
   bool autocast_cuda = false;
   bool autocast_cache = true;
+  bool autocast_region = false;  // it is in one, on or off
   bool deterministic = false;
   bool deterministic_warn_only = false;
   bool torch_function_enabled = true;        // for subclasses

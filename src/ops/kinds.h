@@ -5,9 +5,9 @@
 
 namespace magneto::ops {
 
-/// The four upper bits of the facts, as a number.
-inline constexpr uint32_t kKinds = 15U << 28;
-constexpr Fact kind(uint32_t number) { return static_cast<Fact>(number << 28); }
+/// The eight upper bits of the facts, as a number.
+inline constexpr uint64_t kKinds = 255ULL << 56;
+constexpr Fact kind(uint64_t number) { return static_cast<Fact>(number << 56); }
 
 // Arithmetic on the first two arguments. A sum and a difference have a factor of the second one in the third.
 inline constexpr Fact is_sum = kind(1), is_difference = kind(2), is_quotient = kind(3);
@@ -31,7 +31,9 @@ inline constexpr Fact asks_grad_mode = kind(11);
 // ..., transposed as argument 7); pooling, by kernels that work in the layout of their operand.
 inline constexpr Fact is_convolution = kind(12), is_convolution_backward = kind(13);
 inline constexpr Fact is_pooling = kind(14), is_pooling_backward = kind(15);
+/// Gives the cast that autocast keeps of argument 1 (graph/kept_casts.h): of the tensor itself, not of what it holds.
+inline constexpr Fact keeps_cast = kind(16);
 
-inline bool is_kind(const Operator& op, Fact fact) { return (op.facts & kKinds) == static_cast<uint32_t>(fact); }
+inline bool is_kind(const Operator& op, Fact fact) { return (op.facts & kKinds) == static_cast<uint64_t>(fact); }
 
 }  // namespace magneto::ops

@@ -21,13 +21,13 @@ constexpr Row kRows[] = {
 #include "ops/rows.def"
 };
 
-constexpr uint32_t kRaises = never_raises | raises_if_narrow | raises_on_integers;
+constexpr uint64_t kRaises = never_raises | raises_if_narrow | raises_on_integers;
 
 struct Tables {
   /// "aten::add.Tensor"
-  std::unordered_map<std::string_view, uint32_t> by_overload;
+  std::unordered_map<std::string_view, uint64_t> by_overload;
   /// "aten::add": of the first row.
-  std::unordered_map<std::string_view, uint32_t> by_name;
+  std::unordered_map<std::string_view, uint64_t> by_name;
 };
 
 const Tables& tables() {
@@ -75,7 +75,7 @@ Operator find(const c10::OperatorHandle& op) {
 
 }  // namespace
 
-uint32_t facts_of(const c10::OperatorName& name) {
+uint64_t facts_of(const c10::OperatorName& name) {
   const Tables& known = tables();
   if (const auto row = known.by_overload.find(c10::toString(name)); row != known.by_overload.end()) return row->second;
   if (const auto row = known.by_name.find(name.name); row != known.by_name.end()) return row->second;

@@ -9,7 +9,7 @@
 namespace magneto::ops {
 
 /// What a row says besides the schema, as bits.
-enum Fact : uint32_t {
+enum Fact : uint64_t {
   unknown = 0,
 
   // Errors, once capture has checked shapes and dtypes. Without any of these: it may raise.
@@ -83,14 +83,14 @@ enum Fact : uint32_t {
   /// That of the first argument, whatever the others are.
   keeps_dtype = 1U << 27,
 };
-constexpr Fact operator|(Fact a, Fact b) { return static_cast<Fact>(static_cast<uint32_t>(a) | b); }
+constexpr Fact operator|(Fact a, Fact b) { return static_cast<Fact>(static_cast<uint64_t>(a) | b); }
 
 /// What is said of one overload alone; the rest holds for overloads without a row of their own too.
 inline constexpr Fact kOfOneOverload =
     fixed_view | shares_memory | replaces_storage | reads_data | looks_only | lifts | scalar_overload;
 
 struct Operator {
-  uint32_t facts = unknown;
+  uint64_t facts = unknown;
   /// Draws random numbers: neither taken out, nor merged, nor moved across another one.
   bool random = false;
   /// Is called for something besides its results (assertions, hidden state, custom operators).
@@ -111,7 +111,7 @@ const Operator& operator_of(const c10::OperatorHandle& op);
 /// The facts column alone, by name ("aten::add", "Tensor"). Without a row: those of the first row of another overload
 /// that hold for all of them; in place, on lists (`_foreach_`) and for ours with sizes (`magneto::`): whether the
 /// functional operator raises.
-uint32_t facts_of(const c10::OperatorName& name);
+uint64_t facts_of(const c10::OperatorName& name);
 
 /// "aten::add.Tensor" as ("aten::add", "Tensor").
 c10::OperatorName parsed(std::string_view name);

@@ -43,7 +43,7 @@ bool is_pinned(const graph::AtenNode& node) {
 
 bool is_repeatable(const graph::AtenNode& node) {
   return !graph::effects_of(node.op).writes && !is_pinned(node) &&
-         !ops::is_kind(traits_of(node.op), ops::asks_grad_mode);
+         !ops::is_kind(traits_of(node.op), ops::asks_grad_mode) && !ops::is_kind(traits_of(node.op), ops::keeps_cast);
 }
 
 }  // namespace magneto::passes

@@ -21,6 +21,21 @@ void refuse(const c10::OperatorHandle& op, const char* why) {
   throw Unsupported(graph::operator_text(op) + ": " + why);
 }
 
+c10::ScalarType promoted(c10::ScalarType dims, c10::ScalarType zero, c10::ScalarType number, bool floats_for_integers) {
+  const auto category = [](c10::ScalarType dtype) {
+    return dtype == c10::ScalarType::Undefined ? 0
+           : dtype == c10::kBool               ? 1
+           : c10::isIntegralType(dtype, false) ? 2
+           : !c10::isComplexType(dtype)        ? 3
+                                               : 4;
+  };
+  c10::ScalarType result = number;
+  if (category(zero) >= category(result)) result = zero;
+  if (category(dims) >= category(result)) result = dims;
+  const bool is_float = !floats_for_integers || category(result) >= 3;
+  return is_float ? result : c10::get_default_dtype_as_scalartype();
+}
+
 bool is_reshape(const c10::OperatorHandle& op) {
   const c10::OperatorName& name = op.operator_name();
   return (name.name == "aten::view" && name.overload_name.empty()) || name.name == "aten::_unsafe_view" ||

@@ -10,6 +10,10 @@ namespace magneto::passes {
 /// The operator that gives what `op` writes: `add_.Tensor` has `add.Tensor`, `add.out` too.
 std::optional<c10::OperatorHandle> functional_of(const c10::OperatorHandle& op);
 
+/// To what an operator's operands promote: tensors with dimensions, tensors without, and numbers, each Undefined where
+/// there are none. Undefined: there is no operand.
+c10::ScalarType promoted(c10::ScalarType dims, c10::ScalarType zero, c10::ScalarType number, bool floats_for_integers);
+
 /// A view that gives the elements in the same order other sizes, its second argument.
 bool is_reshape(const c10::OperatorHandle& op);
 

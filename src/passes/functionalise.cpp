@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "graph/aliases.h"
+#include "graph/kept_casts.h"
 #include "graph/overlap.h"
 #include "graph/symbols.h"
 #include "graph/text.h"
@@ -252,6 +253,7 @@ class Functionaliser {
         for (ValueId& item : *ids) item = read(item);
       }
     }
+    if (graph::is_kept_cast(node)) args[1] = input_value(std::get<ValueId>(node.args[1]));
     return args;
   }
 
@@ -425,18 +427,8 @@ class Functionaliser {
       if (!is_out && (alone || op.is(ops::keeps_dtype))) return memory.dtype;
       refuse(node.op, "writes a dtype that is not known beforehand");
     }
-    const auto category = [](c10::ScalarType dtype) {
-      return dtype == c10::ScalarType::Undefined ? 0
-             : dtype == c10::kBool               ? 1
-             : c10::isIntegralType(dtype, false) ? 2
-             : !c10::isComplexType(dtype)        ? 3
-                                                 : 4;
-    };
-    c10::ScalarType result = number;
-    if (category(zero) >= category(result)) result = zero;
-    if (category(dims) >= category(result)) result = dims;
-    if (op.is(ops::floats_for_integers) && category(result) < 3) result = c10::get_default_dtype_as_scalartype();
-    return category(result) == 0 ? memory.dtype : result;
+    const c10::ScalarType result = promoted(dims, zero, number, op.is(ops::floats_for_integers));
+    return result == c10::ScalarType::Undefined ? memory.dtype : result;
   }
 
   ValueId cast(ValueId value, c10::ScalarType dtype) {

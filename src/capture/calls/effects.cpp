@@ -269,6 +269,15 @@ Ref call_resolved(Capture& c, PyObject* callable, const Effect& effect, const Ca
   }));
 }
 
+/// torch.clear_autocast_cache(), which the end of an outermost region calls.
+static void clear_casts(Capture& c) {
+  fake::AutocastCasts& casts = c.session->impl().casts;
+  if (casts.is_in_outer() && fake::AutocastCasts::depth() > 0) {
+    c.side_exit(BreakReason::OpaqueCall, "torch.clear_autocast_cache() in a region of autocast that began before");
+  }
+  casts.clear(c.graph);
+}
+
 Ref call_by_effect(Capture& c, PyObject* callable, const Effect& effect, CallArgs args) {
   if (effect.is(table::appends) && args.values.size() == 2 && !args.kwnames && PyList_CheckExact(args.values[0])) {
     c.containers.append(args.values[0], args.values[1]);
@@ -289,9 +298,12 @@ Ref call_by_effect(Capture& c, PyObject* callable, const Effect& effect, CallArg
     case Policy::Torch:
       return c.torch.call_torch(callable, args);
     case Policy::State: {
-      Ref result = Ref::steal(PyObject_Vectorcall(callable, args.values.data(), args.positional(), args.kwnames));
+      const bool clears = effect.is(table::clears_casts);  // PyTorch's own only when it runs
+      if (clears) clear_casts(c);
+      Ref result = clears
+                       ? Ref::borrow(Py_None)
+                       : Ref::steal(PyObject_Vectorcall(callable, args.values.data(), args.positional(), args.kwnames));
       if (!result) throw PythonError{};
-      if (effect.is(table::clears_casts)) c.session->impl().casts.clear();
       if (!effect.recorded || is_without_grad_below()) return result;
       graph::TorchNode node;
       node.target = Ref::borrow(callable);

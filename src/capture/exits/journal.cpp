@@ -15,6 +15,7 @@
 #include "capture/world/containers.h"
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
+#include "fake/session.h"
 #include "observe/faults.h"
 #include "python/abi/sets.h"
 #include "python/abi/types.h"
@@ -180,6 +181,8 @@ void Rebuilder::modes(const guards::GlobalState& start, const guards::GlobalStat
   }
   for (; nesting > 0; --nesting) set("autocast_increment_nesting", {});
   for (; nesting < 0; ++nesting) set("autocast_decrement_nesting", {});
+  rest.autocast_region = start.autocast_region;
+  if (c.session->impl().casts.has_left_outer()) set("clear_autocast_cache", {});
   if (!(rest == start)) {
     throw Abandon{BreakReason::Mutation, "a torch mode of the thread differs at the end: " + start.difference(rest)};
   }

@@ -116,7 +116,12 @@ static Ref run_with_casts(Capture& c, const std::function<PyObject*()>& run, boo
   const fake::AutocastCasts::Call call(casts);
   std::optional<fake::AutocastCasts::Aside> aside;
   if (calls_back) aside.emplace(casts);
-  return Ref::steal(run());
+  const bool had_open = casts.has_open();
+  Ref result = Ref::steal(run());
+  if (!had_open && casts.has_open() && casts.has_left_outer()) {
+    c.torch.cast_in_next_region = {c.frame->info->code, c.frame->pc};
+  }
+  return result;
 }
 
 /// Not what an operator of Python's calls: where that raises, Python asks the other operand.
