@@ -6,6 +6,7 @@ error, makes the call fail: the run is undone then, and CPython runs the program
 
 from __future__ import annotations
 
+import copy
 import types
 import warnings
 from collections.abc import Callable
@@ -20,7 +21,7 @@ ORIGINALS = types.SimpleNamespace(**{**vars(numpy), "fft": numpy.fft, "linalg": 
 def function(call: str, arrays: int) -> Callable[..., Any]:
     """The call as a function of its arrays."""
     names = ", ".join(f"a{i}" for i in range(arrays))
-    return eval(f"lambda {names}: {call}", {"numpy": ORIGINALS})  # type: ignore[no-any-return]  # a text that we wrote
+    return eval(f"lambda {names}: {call}", {"numpy": ORIGINALS, "drawn": drawn})  # type: ignore[no-any-return]  # a text that we wrote
 
 
 def checked(compute: Callable[..., Any]) -> Callable[..., Any]:
@@ -60,3 +61,33 @@ def array_like(size: tuple[int, ...], stride: tuple[int, ...], dtype: str, writa
     made = numpy.ndarray(size, dtype, memory, 0, stride)
     made.flags.writeable = writable
     return made
+
+
+def state_text(generator: Any) -> str:
+    """What `drawn` is given first, as Python reads it back: the class and the state of a generator."""
+    legacy = isinstance(generator, numpy.random.RandomState)
+    state: Any = generator.get_state(legacy=False) if legacy else generator.bit_generator.state
+    if state["bit_generator"] == "MT19937":
+        key = state["state"]["key"].tobytes()
+        state = {**state, "state": {"key": key, "pos": state["state"]["pos"]}}
+    return f"{legacy}, {state!r}"
+
+
+def drawn(legacy: bool, state: dict[str, Any], method: str, *args: Any, **kwargs: Any) -> Any:
+    """What such a generator gives."""
+    if state["bit_generator"] == "MT19937":
+        key = numpy.frombuffer(state["state"]["key"], numpy.uint32)
+        state = {**state, "state": {"key": key, "pos": state["state"]["pos"]}}
+    generator: Any
+    if legacy:
+        generator = numpy.random.RandomState(0)
+        generator.set_state(state)
+    else:
+        generator = numpy.random.default_rng(0)
+        generator.bit_generator.state = state
+    return getattr(generator, method)(*args, **kwargs)
+
+
+def copied(generator: Any) -> Any:
+    """A generator in the same state."""
+    return copy.deepcopy(generator)

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from compare import assert_same
 
 import magneto
+from magneto import _test_settings
 
 OWN = np.random.RandomState(5)
 PCG = np.random.default_rng(6)
@@ -114,7 +115,86 @@ def seeded_twice(x: torch.Tensor) -> Any:
     return x, first, np.random.standard_normal(), np.random.standard_normal()
 
 
+def made_inside(x: torch.Tensor) -> Any:
+    rng = np.random.default_rng(4)
+    noise = rng.normal(scale=0.5, size=x.shape)
+    return (
+        x + rng.random(),
+        rng.integers(5),
+        x + torch.from_numpy(noise).float(),
+        x[torch.from_numpy(rng.permutation(3))],
+    )
+
+
+def made_of_older_kind(x: torch.Tensor) -> Any:
+    rng = np.random.RandomState(seed=3)
+    pairs = rng.randn(), rng.randn(3), rng.randn()
+    return x * rng.randint(1, 5), pairs, rng.choice([1.5, 2.5]), rng.uniform(size=(2, 2)), np.random.rand()
+
+
+def made_and_handed_on(x: torch.Tensor) -> Any:
+    rng, other = np.random.default_rng(5), np.random.RandomState(6)
+    drawn = x + rng.random() + other.rand()
+    again = np.random.default_rng(rng)
+    return drawn, again is rng, HANDED.update(rng=rng, other=other)
+
+
+HANDED: dict[str, Any] = {}
+
+
+def made_and_drawn_often(x: torch.Tensor) -> Any:
+    rng = np.random.RandomState(1)
+    views = [x * rng.uniform(0.5, 1.5) + torch.from_numpy(rng.normal(size=4)).float() for _ in range(20)]
+    return torch.stack(views), torch.from_numpy(rng.standard_normal((100, 100))).sum()
+
+
+def made_and_shuffles(x: torch.Tensor) -> Any:
+    rng = np.random.default_rng(2)
+    names, order = ["a", "b", "c", "d"], np.arange(3)
+    rng.shuffle(names)
+    rng.shuffle(order)
+    return names, x[torch.from_numpy(order)], rng.permutation(order * 2), rng.random()
+
+
+def made_raises(x: torch.Tensor) -> Any:
+    rng = np.random.default_rng(2)
+    try:
+        rng.normal(scale=-1)
+    except ValueError as error:
+        return x, str(error), rng.random()
+
+
+def made_with_gradients(x: torch.Tensor) -> Any:
+    rng = np.random.default_rng(8)
+    kept = torch.from_numpy(rng.random((3, 4)) > 0.3)
+    loss = F.cross_entropy(HEAD(x * kept + rng.normal()), LABELS)
+    return torch.autograd.grad(loss, HEAD.weight)
+
+
+def arrays_are_shuffled(x: torch.Tensor) -> Any:
+    order, table = np.arange(3), np.arange(12.0).reshape(3, 4) * 2
+    np.random.shuffle(order)
+    OWN.shuffle(table)
+    PCG.shuffle(table)
+    return x[torch.from_numpy(order)], x + torch.from_numpy(table), table, np.random.rand()
+
+
+def argument_is_shuffled(x: torch.Tensor) -> Any:
+    array = x.numpy()
+    np.random.shuffle(array)
+    return x * 2, array
+
+
 ONE_GRAPH = (
+    made_inside,
+    made_of_older_kind,
+    made_and_handed_on,
+    made_and_drawn_often,
+    made_and_shuffles,
+    made_raises,
+    made_with_gradients,
+    arrays_are_shuffled,
+    argument_is_shuffled,
     scalars,
     normal_numbers_come_in_pairs,
     decides,
@@ -146,9 +226,14 @@ def many(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-def made_inside(x: torch.Tensor) -> Any:
-    rng = np.random.default_rng(4)
-    return x + rng.random(), rng.integers(5)
+def made_without_a_seed(x: torch.Tensor) -> Any:
+    rng = np.random.default_rng()
+    return x, 0 <= rng.random() < 1
+
+
+def array_is_chosen_from(x: torch.Tensor) -> Any:
+    rng = np.random.default_rng(3)
+    return x + rng.choice(np.arange(3) + 1), rng.random()
 
 
 def raises(x: torch.Tensor) -> torch.Tensor:
@@ -189,7 +274,8 @@ def shuffles(x: torch.Tensor) -> Any:
 SIDE_EXITS = (
     state_kept_and_set,
     many,
-    made_inside,
+    made_without_a_seed,
+    array_is_chosen_from,
     raises,
     raises_for_arrays,
     large,
@@ -227,6 +313,38 @@ def test_numbers_are_drawn_by_each_run(program: Callable[[torch.Tensor], Any]) -
 def test_what_else_draws_runs_under_cpython(program: Callable[[torch.Tensor], Any]) -> None:
     assert_same(run(magneto.compile(program)), run(program))
     assert magneto.stats()["break_reasons"]
+
+
+def test_generators_that_are_handed_on_are_those_of_each_run() -> None:
+    compiled = magneto.compile(made_and_handed_on)
+    seen = []
+    for function in (compiled, compiled, made_and_handed_on):
+        function(torch.ones(2))
+        seen.append([HANDED["rng"].random(), HANDED["other"].rand(), HANDED["rng"].integers(100, size=4)])
+    assert_same(seen[0], seen[2])
+    assert_same(seen[1], seen[2])
+    HANDED.clear()
+
+
+@pytest.mark.parametrize("program", (made_inside, made_and_shuffles, made_and_drawn_often, arrays_are_shuffled))
+@pytest.mark.parametrize("every", (1, 2, 5))
+def test_made_generators_survive_exits(program: Callable[[torch.Tensor], Any], every: int) -> None:
+    with _test_settings.patch(exit_every=every), magneto.config.patch(cache_size_limit=1000):
+        assert_same(run(magneto.compile(program)), run(program))
+
+
+def test_draws_of_a_branch_are_its_own() -> None:
+    def program(x: torch.Tensor, cond: Any) -> Any:
+        rng = np.random.default_rng(1)
+        y = cond(x.sum() > 0, lambda x: x + rng.random(), lambda x: x * 2, (x,))
+        return y, rng.random()
+
+    def chosen(taken: torch.Tensor, yes: Any, no: Any, operands: Any) -> Any:
+        return yes(*operands) if taken else no(*operands)
+
+    compiled = magneto.compile(lambda x: program(x, torch.cond))
+    for sign in (1.0, -1.0, 1.0):
+        assert_same(compiled(torch.full((3,), sign)), program(torch.full((3,), sign), chosen))
 
 
 def test_numbers_that_decide_have_few_captures() -> None:

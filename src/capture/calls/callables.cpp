@@ -13,6 +13,7 @@
 #include "capture/interpreter/object_protocol.h"
 #include "capture/marks.h"
 #include "capture/numbers/numbers.h"
+#include "capture/numpy/made_generators.h"
 #include "capture/numpy/numpy_capture.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/torch/torch_calls.h"
@@ -88,6 +89,9 @@ Ref Calls::call_deferred(PyObject* callable, CallArgs& args) {
 }
 
 Ref Calls::call_numpy(PyObject* callable, CallArgs& args) {
+  if (Ref made = make_generator(c, callable, args)) return made;
+  if (Ref drawn = draw_of_made(c, callable, args)) return drawn;
+  if (Ref nothing = shuffle_array(c, callable, args)) return nothing;
   if (Ref drawn = draw_of_numpy(c, callable, args)) return drawn;
   return c.numpy.call_function(callable, args);
 }

@@ -96,6 +96,8 @@ class Rebuilder {
   int32_t build_bound_method(PyObject* value);
   int32_t build_method_by_name(PyObject* value, PyObject* self);
   int32_t build_torch_generator(PyObject* value);
+  bool is_made_numpy_generator(PyObject* value);
+  int32_t build_numpy_generator(PyObject* value);
   bool is_context_token(PyObject* value);
   int32_t build_context_token(PyObject* value);
   int32_t build_hook_handle(PyObject* value);

@@ -9,6 +9,7 @@
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
 #include "capture/numbers/unknown_number.h"
+#include "capture/numpy/made_generators.h"
 #include "capture/torch/gradients.h"
 #include "capture/torch/nested_ints.h"
 #include "capture/torch/tensor_map.h"
@@ -89,6 +90,7 @@ constexpr Rebuilder::Kind Rebuilder::kKinds[] = {
     {"a method of C code, bound", has_receiver, &Rebuilder::build_bound_method},
     {"a constant", &Rebuilder::is_constant, &Rebuilder::constant},
     {"a torch.Generator", is_generator, &Rebuilder::build_torch_generator},
+    {"a generator of NumPy", &Rebuilder::is_made_numpy_generator, &Rebuilder::build_numpy_generator},
     {"a token of a context variable", &Rebuilder::is_context_token, &Rebuilder::build_context_token},
     {"a handle of a hook on a gradient", is_hook_handle, &Rebuilder::build_hook_handle},
     {"a generator", is_python_generator, &Rebuilder::build_generator},
@@ -204,6 +206,14 @@ int32_t Rebuilder::build_bound_builtin(PyObject* value) {
 int32_t Rebuilder::build_torch_generator(PyObject* value) {
   static constinit Imported copy("torch._C", "Generator.clone_state");
   return memo_[value] = emit(PlanOp::Call, {constant(copy.get()), emit(PlanOp::Const, {}, value)});
+}
+
+bool Rebuilder::is_made_numpy_generator(PyObject* value) { return is_made_generator(c, value); }
+
+/// Each run gets a copy of what it is at the segment's end.
+int32_t Rebuilder::build_numpy_generator(PyObject* value) {
+  const Ref as_it_is = copy_of_generator(c, value);
+  return memo_[value] = emit(PlanOp::Call, {constant(generator_copier()), emit(PlanOp::Const, {}, as_it_is.get())});
 }
 
 bool Rebuilder::is_context_token(PyObject* value) { return c.deferred.contexts.has_made(value); }

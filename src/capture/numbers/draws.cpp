@@ -10,6 +10,7 @@
 #include "capture/calls/calls.h"
 #include "capture/calls/handlers.h"
 #include "capture/capture.h"
+#include "capture/numbers/draw_methods.h"
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/places.h"
 #include "capture/numbers/symbols.h"
@@ -258,8 +259,10 @@ constexpr std::string_view kDrawMethods[] = {
     "zipf",
 };
 
-/// One that a run's guards may hand to NumPy again: a number or a name, a class of NumPy's, or a tuple of such (in
-/// place of a list, too: methods that draw don't tell them apart). Null: it is none, or differs from call to call.
+}  // namespace
+
+bool only_draws(std::string_view method) { return std::ranges::count(kDrawMethods, method) != 0; }
+
 Ref constant_argument(Capture& capture, PyObject* value) {
   if (is_unknown_number(value) && changes(unknown_of(value))) return {};
   Ref known = capture.numbers.known(value);
@@ -280,6 +283,8 @@ Ref constant_argument(Capture& capture, PyObject* value) {
   }
   return made;
 }
+
+namespace {
 
 /// As NumPy takes it without asking the system for one.
 bool is_seed(PyObject* value) {
@@ -305,7 +310,7 @@ Ref draw_of_numpy(Capture& capture, PyObject* callable, const CallArgs& args) {
   const Ref name = checked(PyObject_GetAttrString(callable, "__name__"));
   const Ref own = Ref::steal(PyObject_GetAttr(reinterpret_cast<PyObject*>(Py_TYPE(args.values[0])), name.get()));
   const bool seeds = PyUnicode_CompareWithASCIIString(name.get(), "seed") == 0;
-  if (own.get() != callable || (!seeds && std::ranges::count(kDrawMethods, PyUnicode_AsUTF8(name.get())) == 0)) {
+  if (own.get() != callable || (!seeds && !only_draws(PyUnicode_AsUTF8(name.get())))) {
     PyErr_Clear();
     return {};
   }

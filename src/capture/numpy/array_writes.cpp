@@ -105,6 +105,11 @@ void NumpyCapture::write_item(PyObject* array, PyObject* key, PyObject* value) {
   overwrite(array, operation({key, value, array}, "(lambda v: v.__setitem__($, $) or v)($.copy('K'))").get());
 }
 
+void NumpyCapture::replace(PyObject* array, const std::function<Ref()>& compute) {
+  require_writable(array);
+  overwrite(array, compute().get());
+}
+
 Ref NumpyCapture::write_operator(PyObject* array, const std::string& method, PyObject* other) {
   require_writable(array);
   overwrite(array, operation({array, other}, "$.copy('K').__" + method + "__($)").get());

@@ -6,6 +6,7 @@
 
 #include <Python.h>
 
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <unordered_map>
@@ -29,6 +30,8 @@ class NumpyCapture {
   Ref stand_in_for(PyObject* array);
   /// The call of a function or method of NumPy that numpy.def has, on what it is captured for; else null.
   Ref call_function(PyObject* callable, const CallArgs& args);
+  /// A call as text, up to its arguments: these are arrays and constants.
+  Ref call_of(const std::string& start, const CallArgs& args);
   /// An operation of NumPy on an array: "$ + $".
   Ref operation(std::initializer_list<PyObject*> operands, const std::string& form);
   Ref item(PyObject* array, PyObject* key);
@@ -36,6 +39,8 @@ class NumpyCapture {
   /// `array[key] = value`, and `array += other` ("iadd"), which gives the array. (array_writes.cpp)
   void write_item(PyObject* array, PyObject* key, PyObject* value);
   Ref write_operator(PyObject* array, const std::string& method, PyObject* other);
+  /// The array holds from here on what is computed for it, with it as it was.
+  void replace(PyObject* array, const std::function<Ref()>& compute);
   /// As lookup_attr.
   Ref attribute(PyObject* array, PyObject* name, bool* unbound);
   /// tensor.numpy() and torch.from_numpy(array).
