@@ -317,3 +317,22 @@ def numbers_of_shapes(x):
     lengths = [x.size(0), 2]
     flat = x.view(int(np.prod(x.shape))) * np.prod(x.shape[1:])
     return flat, np.prod(lengths) * x, np.mean((1, 2)) + x, np.max([1, 2.5]), np.sum(lengths, axis=None), np.zeros(2)
+
+
+@programs(*[lambda start=start: (torch.ones(8, 8), start) for start in (4, 1, 6, 3)])
+def window_of_an_array_is_written(x, start):
+    mask = np.ones((8, 8), np.float32)
+    mask[max(0, start - 2) : start + 2, start : start + 1] = 0
+    return x * torch.from_numpy(mask), mask
+
+
+def window(start: int) -> Any:
+    return slice(start, start + 2), slice(start + 1, None)
+
+
+@programs(*[lambda start=start: (np.ones((8, 8)), torch.ones(8, 8), window(start)) for start in (4, 1, 6)])
+def window_that_is_given_is_written(a, x, key):
+    a[key] = 0
+    a[key] += 2
+    x[key] = 3
+    return a[key].sum(), x[key].shape

@@ -9,6 +9,7 @@
 #include "capture/numpy/arrays.h"
 #include "capture/numpy/numpy_capture.h"
 #include "capture/torch/torch_calls.h"
+#include "capture/world/containers.h"
 #include "capture/world/overlays.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
@@ -94,8 +95,11 @@ void NumpyCapture::overwrite(PyObject* array, PyObject* fresh) {
   Py_SETREF(target.parents, Py_NewRef(source.parents));
 }
 
-void NumpyCapture::write_item(PyObject* array, PyObject* key, PyObject* value) {
+void NumpyCapture::write_item(PyObject* array, PyObject* given, PyObject* value) {
   require_writable(array);
+  // A tuple from outside, as one on the stack behind an exit is: what is in it is guarded.
+  const Ref read = PyTuple_CheckExact(given) ? c.containers.resolve(given) : Ref::borrow(given);
+  PyObject* const key = read.get();
   const Ref held = stand_in_for(array);
   if (is_basic_key(key) && !is_own(stand_in_of(held.get()))) {
     const Ref view = item(array, key_of_view(key).get());
