@@ -169,6 +169,12 @@ def copied_alone(tensor: torch.Tensor, memo: dict[int, Any], /) -> bool:
 def largest(numbers: Sequence[int], /) -> int:
     """max(numbers): in a capture without asking which one it is"""
 
+def linear_mark(function: Callable[..., Any], primals: tuple[Any, ...], /) -> Any:
+    """In a capture: a mark, from where nothing may change that the function can reach. None: it is not linearized."""
+
+def linear_check(mark: Any, given: list[Any], results: list[Any], /) -> None:
+    """In a capture: begins anew where something has changed since, or the results are not a linear map's own."""
+
 def branch_taken(pred: Any, /) -> bool:
     """`bool(pred)`."""
 

@@ -19,7 +19,6 @@ from torch.func import (
     jacfwd,
     jacrev,
     jvp,
-    linearize,
     stack_module_state,
     vjp,
     vmap,
@@ -334,16 +333,6 @@ def test_tensors_of_zeros_without_memory(backend: str) -> None:
     assert [each._is_zerotensor() for each in sum(results, ())] == [each._is_zerotensor() for each in sum(expected, ())]
     with pytest.raises(RuntimeError, match="immutable"):
         magneto.compile(lambda: torch._efficientzerotensor([4]).add_(1), backend=backend)()
-
-
-def test_linearize_is_called_for_real() -> None:
-    def program(x: torch.Tensor, tangent: torch.Tensor) -> Any:
-        value, push = linearize(lambda a: a.sin() * a[0], x)
-        return value, push(tangent) + 1
-
-    compiled = magneto.compile(program)
-    for _ in range(2):
-        assert_same(compiled(V, V + 1), program(V, V + 1))
 
 
 @pytest.mark.parametrize(

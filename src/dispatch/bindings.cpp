@@ -338,6 +338,8 @@ PyObject* comptime(PyObject*, PyObject*) { Py_RETURN_FALSE; }
 /// Likewise (capture/torch/branches.cpp).
 PyObject* not_captured(PyObject*, PyObject*) { Py_RETURN_NONE; }
 PyObject* copied_alone(PyObject*, PyObject*) { Py_RETURN_FALSE; }
+PyObject* linear_mark(PyObject*, PyObject*) { Py_RETURN_NONE; }
+PyObject* linear_check(PyObject*, PyObject*) { Py_RETURN_NONE; }
 PyObject* branch_taken(PyObject*, PyObject* pred) {
   const int taken = PyObject_IsTrue(pred);
   return taken < 0 ? nullptr : PyBool_FromLong(taken);
@@ -467,6 +469,10 @@ PyMethodDef dispatch_methods[] = {
      "the functions become graphs of their own; else None"},
     {"copied_alone", copied_alone, METH_VARARGS,
      "copied_alone(tensor, memo) -> whether a capture copies it by an operator"},
+    {"linear_mark", linear_mark, METH_VARARGS,
+     "linear_mark(function, primals) -> a mark in a capture that linearizes it, or None"},
+    {"linear_check", linear_check, METH_VARARGS,
+     "linear_check(mark, given, results): the capture begins anew where something has changed since"},
     {"branch_taken", branch_taken, METH_O, "branch_taken(pred) -> bool(pred)"},
     {"largest", largest, METH_O, "largest(numbers) -> max(numbers): in a capture without asking which one it is"},
     {"comptime", comptime, METH_O, "comptime(callback) -> whether a capture called it"},

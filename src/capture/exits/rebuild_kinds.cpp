@@ -11,6 +11,7 @@
 #include "capture/numbers/unknown_number.h"
 #include "capture/numpy/made_generators.h"
 #include "capture/torch/gradients.h"
+#include "capture/torch/linear_maps.h"
 #include "capture/torch/nested_ints.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/world/containers.h"
@@ -91,6 +92,7 @@ constexpr Rebuilder::Kind Rebuilder::kKinds[] = {
     {"a constant", &Rebuilder::is_constant, &Rebuilder::constant},
     {"a torch.Generator", is_generator, &Rebuilder::build_torch_generator},
     {"a generator of NumPy", &Rebuilder::is_made_numpy_generator, &Rebuilder::build_numpy_generator},
+    {"a mark of a linear map", is_linear_mark, &Rebuilder::build_linear_mark},
     {"a token of a context variable", &Rebuilder::is_context_token, &Rebuilder::build_context_token},
     {"a handle of a hook on a gradient", is_hook_handle, &Rebuilder::build_hook_handle},
     {"a generator", is_python_generator, &Rebuilder::build_generator},
@@ -215,6 +217,8 @@ int32_t Rebuilder::build_numpy_generator(PyObject* value) {
   const Ref as_it_is = copy_of_generator(c, value);
   return memo_[value] = emit(PlanOp::Call, {constant(generator_copier()), emit(PlanOp::Const, {}, as_it_is.get())});
 }
+
+int32_t Rebuilder::build_linear_mark(PyObject* value) { refuse_linear_mark(c, value); }
 
 bool Rebuilder::is_context_token(PyObject* value) { return c.deferred.contexts.has_made(value); }
 

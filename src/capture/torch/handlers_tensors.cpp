@@ -8,6 +8,7 @@
 #include "capture/numbers/unknown_number.h"
 #include "capture/torch/class_tensors.h"
 #include "capture/torch/gradients.h"
+#include "capture/torch/linear_maps.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/torch/transforms.h"
@@ -268,6 +269,8 @@ std::span<const HandlerRow> tensor_handlers() {
       {"torch._C.Generator.initial_seed", seed_of_generator},
       {"torch._C.TensorBase.detach_", handle_detach},
       {"magneto._C.copied_alone", handle_copied_alone},
+      {"magneto._C.linear_mark", make_linear_mark},
+      {"magneto._C.linear_check", check_linear_mark},
       {"torch._C.TensorBase.storage_offset", handle_offset},
       {"torch._C.TensorBase.untyped_storage", handle_storage},
       {"magneto._C.UnknownNumber.nbytes", handle_storage_size},
