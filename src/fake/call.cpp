@@ -1,4 +1,6 @@
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/List.h>
+#include <c10/util/safe_numerics.h>
 
 #include "fake/rules.h"
 #include "fake/session.h"
@@ -36,11 +38,14 @@ int64_t Call::integer(size_t i) const {
 }
 
 at::Tensor Call::empty(at::IntArrayRef sizes, c10::ScalarType dtype, c10::Device device) const {
-  c10::SmallVector<int64_t, 5> strides(sizes.size());
-  int64_t stride = 1;
-  for (size_t i = sizes.size(); i-- > 0;) {
-    strides[i] = stride;
-    stride *= std::max<int64_t>(sizes[i], 1);
+  c10::SmallVector<int64_t, 5> strides(sizes.size(), 1);
+  bool overflows = false;
+  for (size_t i = sizes.size(); i-- > 1;) {
+    overflows |= c10::mul_overflows(strides[i], std::max<int64_t>(sizes[i], 1), &strides[i - 1]);
+  }
+  if (overflows) {  // as eager says it: of the memory first
+    at::detail::computeStorageNbytesContiguous(sizes, c10::elementSize(dtype));
+    TORCH_CHECK(false, "Stride calculation overflowed");
   }
   return session().empty(sizes, strides, dtype, device);
 }
