@@ -362,6 +362,9 @@ void TensorMap::fill_nested_sizes(PyObject* raw) {
 Ref TensorMap::wrap_class_tensor(PyObject* raw, const guards::Source* source) {
   const at::Tensor& tensor = unpack_tensor(raw);
   if (!fake::has_class_dispatch(tensor) || !tensor.has_storage()) return {};
+  // What it has in slots (AsyncCollectiveTensor), a stand-in has not.
+  const auto* plain = reinterpret_cast<PyTypeObject*>(tensor_class());
+  if (Py_TYPE(raw)->tp_basicsize > plain->tp_basicsize && !is_dtensor(Py_TYPE(raw))) return {};
   const bool nested = tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
   if (nested ? !has_nested_sizes(*tensor.unsafeGetTensorImpl()) : tensor.layout() != at::kStrided) return {};
   const bool empty = !nested && tensor.numel() == 0;
