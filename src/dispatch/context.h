@@ -76,6 +76,7 @@ struct Segment {
   /// Runs of entries that went on over data-dependent sizes, for which an answer did not hold.
   /// After some, other captures take the place of such entries, which calls may still run.
   int data_failures = 0;
+  bool state_changed = false;  // what a module had noted was otherwise once
   std::vector<std::unique_ptr<Entry>> replaced;
   bool data_changes = false;  // of buffers whose values a capture went on with: the next captures end there
 

@@ -62,15 +62,24 @@ bool is_out_of_memory(PyObject* raised, std::string_view message) {
   return message.find("can't allocate memory") != message.npos || message.find("bad_alloc") != message.npos;
 }
 
+void capture_anew(Segment& segment) {
+  for (auto& entry : segment.entries) segment.replaced.push_back(std::move(entry));
+  segment.entries.clear();
+}
+
 /// An operator has asked of a size what the data of this call answer otherwise than the capture. True: nobody needs to
-/// hear of it, and where it comes often, the next capture ends in front of what makes such sizes.
-bool answers_otherwise(Segment& segment, const Context& context) {
+/// hear of it, and where it comes often, the next capture ends in front of what makes such sizes. What a module has
+/// noted (`of_state`) stays so as a rule: once, the next capture goes on with what it has noted by now.
+bool answers_otherwise(Segment& segment, const Context& context, bool of_state) {
   constexpr int kOften = 4;
+  if (of_state && !std::exchange(segment.state_changed, true)) {
+    capture_anew(segment);
+    return true;
+  }
   if (context.fullgraph || !segment.memory.checks_data_sizes || segment.memory.ends_at_data_sizes) return false;
   if (++segment.data_failures == kOften) {
     segment.memory.ends_at_data_sizes = true;
-    for (auto& entry : segment.entries) segment.replaced.push_back(std::move(entry));
-    segment.entries.clear();
+    capture_anew(segment);
   }
   return true;
 }
@@ -90,9 +99,10 @@ PyObject* run_again(Context& context, Segment& segment, const CodePlace& place,
   PyObject* result;
   const bool is_assumption = message.starts_with(runtime::kNotSo);
   const bool skips_step = message.find(runtime::kSteps) != message.npos;
+  const bool of_state = message.find(runtime::kNoted) != message.npos;
+  const bool is_promise = message.find(runtime::kPromised) != message.npos;
   const bool is_expected =
-      is_assumption &&
-      (skips_step || (message.find(runtime::kPromised) == message.npos && answers_otherwise(segment, context)));
+      is_assumption && (skips_step || (!is_promise && answers_otherwise(segment, context, of_state)));
   std::optional<runtime::RaiseAgain> raise_again(std::in_place, is_assumption ? nullptr : raised.get());
   std::pair<Ref, int> called_at;  // the operator that broke its promise
   if (is_assumption) {

@@ -10,6 +10,7 @@
 #include "capture/interpreter/object_protocol.h"
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
+#include "capture/numbers/tried_numbers.h"
 #include "capture/numpy/numpy_capture.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/world/attributes.h"
@@ -48,6 +49,7 @@ bool ObjectProtocol::truth(PyObject* value) {
   if (value == Py_False || value == Py_None) return false;
   if (is_unknown_number(value)) return c.numbers.known(c.numbers.is_not_zero(value).get()).get() == Py_True;
   if (is_tensor(value)) {
+    if (const Ref now = truth_of_state(c, value)) return now.get() == Py_True;
     static PyObject* const bool_type = reinterpret_cast<PyObject*>(&PyBool_Type);
     PyObject* args[] = {value};
     try {

@@ -37,10 +37,13 @@ namespace {
 constexpr size_t kMostComputed = 64;
 constexpr int64_t kMostElements = 1 << 20;
 
-/// The operators that a value follows from.
+/// The operators that a value follows from. `of_state`: of nothing but modules' small buffers.
 class Computation {
  public:
-  explicit Computation(Capture& capture) : c(capture), aliases_(capture.graph) { part_.values = capture.graph.values; }
+  explicit Computation(Capture& capture, bool of_state = false)
+      : c(capture), of_state_(of_state), aliases_(capture.graph) {
+    part_.values = capture.graph.values;
+  }
 
   /// What `read` gives of the tensor in this call. Nothing: not to be had without an effect, or for little.
   template <typename T>
@@ -109,12 +112,14 @@ class Computation {
     if (fake::is_fake(real) || real.key_set().has(c10::DispatchKey::Python) || real.layout() != c10::kStrided) {
       return false;
     }
+    if (of_state_ && !is_small_buffer(*found->second.source, real)) return false;
     part_.inputs.push_back(id);
     inputs_.push_back(real);
     return true;
   }
 
   Capture& c;
+  const bool of_state_;
   const graph::Aliases aliases_;
   graph::Graph part_;
   std::vector<at::Tensor> inputs_;
@@ -176,7 +181,19 @@ void assume_step(Capture& c, PyObject* number) {
   assume(c, c.torch.call_torch(eq.get(), {{sum.get(), zero}}).get(), runtime::kSteps);
 }
 
-Ref bool_of_data(Capture& c, PyObject* object) {
+Ref truth_of_state(Capture& c, PyObject* object) {
+  if (!is_fake_tensor(object) || transform_depth() > 0 || c.torch.is_overridden({&object, 1})) return {};
+  const at::Tensor& tensor = unpack_tensor(object);
+  if (tensor.numel() != 1 || fake::known_value(tensor)) return {};
+  if (tensor.scalar_type() == at::kBool) return bool_of_data(c, object, /*of_state=*/true);
+  const graph::ValueId id = c.session->value_of(tensor);
+  if (id == graph::kNoValue || c.tensors.inputs.find(id) == c.tensors.inputs.end()) return {};
+  static constinit Imported ne("torch", "ne");
+  static PyObject* const zero = PyLong_FromLong(0);
+  return bool_of_data(c, c.torch.call_torch(ne.get(), {{object, zero}}).get(), /*of_state=*/true);
+}
+
+Ref bool_of_data(Capture& c, PyObject* object, bool of_state) {
   if (!c.options.assumes_bools || !is_fake_tensor(object) || transform_depth() > 0) return {};
   if (c.mode.backwards_run) return {};  // where CPython could run nothing instead
   const at::Tensor& tensor = unpack_tensor(object);
@@ -184,12 +201,13 @@ Ref bool_of_data(Capture& c, PyObject* object) {
   if (c.torch.is_overridden({&object, 1})) return {};
   const graph::ValueId id = c.session->value_of(tensor);
   if (id == graph::kNoValue) return {};
-  const std::optional<bool> now = Computation(c).value(id, read_bool);
+  const std::optional<bool> now = Computation(c, of_state).value(id, read_bool);
   if (!now) return {};
 
   static constinit Imported logical_not("torch", "logical_not");
   const Ref condition = *now ? Ref::borrow(object) : c.torch.call_torch(logical_not.get(), {{object}});
-  const std::string what = std::string("a bool that the data say is ") + (*now ? "True" : "False");
+  const std::string what =
+      (of_state ? runtime::kNoted : std::string("a bool that the data say is ")) + (*now ? "True" : "False");
   assume(c, condition.get(), what);
   c.feedback.checks_data_sizes = true;
   return Ref::borrow(*now ? Py_True : Py_False);

@@ -13,7 +13,11 @@ class Capture;
 
 /// What `tensor.item()` and `bool(tensor)` give of a bool in this call, which each run checks. Null: it is not to be
 /// had, or not assumed. (data_bools.cpp)
-Ref bool_of_data(Capture& capture, PyObject* tensor);
+/// `of_state`: nor where it follows from other tensors than modules' small buffers.
+Ref bool_of_data(Capture& capture, PyObject* tensor, bool of_state = false);
+/// The same of `if tensor:`, where a module asks what it has noted (`if self.n_averaged > 0`): it hardly ever changes.
+/// Of what the program is given, the segment ends there, and both ways go on.
+Ref truth_of_state(Capture& capture, PyObject* tensor);
 
 /// A torch.amp.GradScaler decides here whether the optimizer steps, by a float of the data; segments assume that it
 /// does. (data_bools.cpp)

@@ -37,6 +37,9 @@ struct ClassTensor {
   Ref args, kwargs;  // with which the segment made it
 };
 
+/// A module's own few numbers: a counter, a stride, whether it is initialised.
+bool is_small_buffer(const guards::Source& source, const at::Tensor& tensor);
+
 class TensorMap {
  public:
   explicit TensorMap(Capture& capture) : c(capture) {}

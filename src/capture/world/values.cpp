@@ -287,15 +287,18 @@ bool TensorMap::is_input(PyObject* tensor) const {
   return inputs.count(c.session->value_of(unpack_tensor(tensor))) != 0;
 }
 
+bool is_small_buffer(const Source& source, const at::Tensor& tensor) {
+  constexpr int64_t most = 8;
+  if (source.kind != SourceKind::DictItem || source.base->kind != SourceKind::Attr) return false;
+  return PyUnicode_CompareWithASCIIString(source.base->key.get(), "_buffers") == 0 && tensor.numel() <= most;
+}
+
 namespace {
 
-/// A module's own small integers (a stride, a length): they hardly ever change, so that their values may be guarded.
+/// Integers of that kind hardly ever change, so that their values may be guarded.
 bool is_constant_buffer(const Source* source, const at::Tensor& tensor) {
-  constexpr int64_t most = 8;
-  if (source->kind != SourceKind::DictItem || source->base->kind != SourceKind::Attr) return false;
-  return PyUnicode_CompareWithASCIIString(source->base->key.get(), "_buffers") == 0 && tensor.numel() <= most &&
-         at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true) && tensor.device().is_cpu() &&
-         tensor.is_contiguous();
+  return is_small_buffer(*source, tensor) && at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true) &&
+         tensor.device().is_cpu() && tensor.is_contiguous();
 }
 
 /// What PyTorch does with all gradients at once: optimizers, scaling, clipping, zero_grad().

@@ -15,6 +15,9 @@ inline constexpr char kPromised[] = ", its fake promised ";
 /// CPython runs the segment, which is what scaling them is about.
 inline constexpr char kSteps[] = "all gradients are finite, and the optimizer steps";
 
+/// In the message of the check of what a module has noted: `if self.n_averaged > 0`.
+inline constexpr char kNoted[] = "what a buffer of a module says is ";
+
 /// Raises where dtype or sizes are others: of a library's operator with kNotSo, so that CPython runs the segment.
 /// `fixed`: sizes are the same in all runs.
 void check_promise(const c10::OperatorHandle& op, const at::Tensor& given, const Register& promised, bool fixed);
