@@ -13,6 +13,10 @@ class Unsupported(MagnetoError):
     """Something in the program can't be captured, under `fullgraph=True`."""
 
 
+class UncapturedHigherOrderOpError(Unsupported):
+    """The functions of a torch.cond can't be graphs: their results differ, or they do more than compute tensors."""
+
+
 class NestedFxTrace(MagnetoError):
     """`torch.fx.symbolic_trace` meets compiled code, under `torch._dynamo.config.error_on_nested_fx_trace`."""
 

@@ -1,11 +1,14 @@
 """torch.cond, while_loop, scan and map where a program calls them outside of what is compiled.
 
 PyTorch compiles such a call, so that its operator is given graphs: with closures, pytrees and gradients they are more
-than the operator itself takes. Here the functions run as they stand, and autograd sees what they compute.
+than the operator itself takes. Here torch.cond is captured, so that gradients of what the other branch reads are zeros,
+and branches that do not fit are an error; the functions of the others run as they stand, and autograd sees what they
+compute.
 """
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +16,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
+from magneto import _api, exc
 from magneto._control_flow import require_same_carry
 
 
@@ -45,7 +49,32 @@ def _is_batched(tensor: Any) -> bool:
     return False
 
 
+_captured: collections.OrderedDict[Any, Callable[..., Any]] = collections.OrderedDict()
+_MOST_CAPTURED = 256
+
+
+def _captured_for(true_fn: Any, false_fn: Any) -> Callable[..., Any]:
+    """Captures torch.cond for functions with this code. Each pair has a capture of its own: what one of them can't be
+    says nothing of others."""
+    key = tuple(getattr(function, "__code__", None) or type(function) for function in (true_fn, false_fn))
+    run = _captured.get(key)
+    if run is None:
+        run = _captured[key] = _api.compile(
+            lambda *given: torch.cond(*given), fullgraph=True, backend="aot_eager", isolate_recompiles=True
+        )
+        if len(_captured) > _MOST_CAPTURED:
+            _captured.popitem(last=False)
+    return run
+
+
 def _cond(_: Any, pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Any) -> Any:
+    if isinstance(pred, torch.Tensor) and torch._C._functorch.peek_interpreter_stack() is None:
+        try:
+            return _captured_for(true_fn, false_fn)(pred, true_fn, false_fn, operands)
+        except exc.FailOnRecompileLimitHit:
+            pass  # closures that are others in each call
+        except exc.Unsupported as refusal:
+            raise exc.UncapturedHigherOrderOpError(str(refusal)) from None
     if not _is_batched(pred):
         return _apart((true_fn if pred else false_fn)(*operands), operands)
     holds = pred.reshape(())

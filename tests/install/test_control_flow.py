@@ -151,6 +151,38 @@ def test_results_are_no_operands_and_carries_keep_their_shape() -> None:
         while_loop(lambda i, x: i < 2, lambda i, x: (i + 1,), (torch.tensor(0), x))
 
 
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("holds", [True, False])
+def test_gradients_of_what_the_other_branch_reads_are_zeros(holds: bool) -> None:
+    a, b = (torch.linspace(start, 3, 4, requires_grad=True) for start in (1, 2))
+    torch.cond(torch.tensor(holds), lambda x: x * a, lambda x: x * b, (torch.ones(4),)).sum().backward()
+    assert_same((a.grad, b.grad), (torch.full((4,), float(holds)), torch.full((4,), float(not holds))))
+    a.grad = b.grad = None
+    torch.cond(torch.tensor(holds), lambda x, y: x * 2, lambda x, y: y * 3, (a, b)).sum().backward()
+    assert_same((a.grad, b.grad), (torch.full((4,), 2.0 * holds), torch.full((4,), 3.0 * (not holds))))
+
+
+MISMATCHED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "sizes": (lambda x: x[:1] * 1, lambda x: x * 2),
+    "dtypes": (lambda x: x.int(), lambda x: x * 2),
+    "structures": (lambda x: (x * 1,), lambda x: x * 2),
+    "counts": (lambda x: (x * 1, x * 2), lambda x: (x * 1,)),
+    "texts": (lambda x: "a", lambda x: "b"),
+    "writes": (lambda x: x.add_(1), lambda x: x.sin()),
+}
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("kind", MISMATCHED)
+def test_branches_that_do_not_fit(kind: str) -> None:
+    x = torch.ones(3)
+    for pred in (torch.tensor(True), torch.tensor(False)):
+        with pytest.raises(torch._dynamo.exc.UncapturedHigherOrderOpError):
+            torch.cond(pred, *MISMATCHED[kind], (x,))
+    assert torch.equal(x, torch.ones(3))
+    assert_same(torch.cond(torch.tensor(True), lambda x: x * 2, lambda x: x, (x,)), x * 2)  # of others it says nothing
+
+
 def choice(x: torch.Tensor) -> Any:
     return torch.cond(x.sum() > 4, lambda x: (x * 2).sum(), lambda x: (x + 1).sum(), (x,))
 
