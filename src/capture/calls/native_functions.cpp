@@ -63,6 +63,7 @@ void read_names(PyObject* function, NamesRead& names, std::set<PyObject*>& seen)
     PyObject* found = find_definition(dict, name);
     module = found && PyModule_Check(found) ? found : nullptr;
     if (!found) continue;
+    keep_forever(dict);  // of code that `exec` ran it may be gone before the code is
     add_once(names.entries, {dict, name});
     if (PyFunction_Check(found) && PyFunction_GET_GLOBALS(found) == globals) read_names(found, names, seen);
   }
