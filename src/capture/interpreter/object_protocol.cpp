@@ -14,6 +14,7 @@
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/packed_batches.h"
 #include "capture/numbers/symbols.h"
+#include "capture/numbers/unknown_number.h"
 #include "capture/numpy/numpy_capture.h"
 #include "capture/torch/gradients.h"
 #include "capture/torch/nested_ints.h"
@@ -157,9 +158,25 @@ Ref ObjectProtocol::read_tensor(const Item& item) {
   });
 }
 
+/// What a data-dependent number is as an item of the tensor. Null: it is another value, or PyTorch might refuse it, as
+/// too large for the dtype.
+static Ref data_number_as_item(Capture& c, PyObject* target, PyObject* value) {
+  const bool is_float = holder_of_float(value) != nullptr;
+  if (!is_fake_tensor(target) || (!is_float && !is_data_number(value))) return {};
+  const c10::ScalarType dtype = unpack_tensor(target).scalar_type();
+  const bool holds = dtype == c10::kFloat || dtype == c10::kDouble || (!is_float && dtype == c10::kLong);
+  if (!holds) return {};
+  const Ref number = c.numbers.beside_tensor(value);
+  if (!is_fake_tensor(number.get())) return {};
+  PyObject* args[] = {number.get(), target};
+  return c.torch.record(graph::TorchNode::Kind::CallMethod, MAGNETO_STR("type_as"), args, nullptr,
+                        [&] { return PyObject_CallMethod(number.get(), "type_as", "O", target); });
+}
+
 bool ObjectProtocol::write_tensor(const Item& item, PyObject* value) {
   if (!is_tensor(item.container)) return false;
-  const Ref known_value = value ? c.containers.readable(c.numbers.known(value).get()) : Ref();
+  Ref known_value = value ? data_number_as_item(c, item.container, value) : Ref();
+  if (!known_value && value) known_value = c.containers.readable(c.numbers.known(value).get());
   value = known_value.get();
   if (!value) {
     PyErr_SetString(PyExc_TypeError, "Tensor does not support deleting items");
