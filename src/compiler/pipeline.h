@@ -10,6 +10,7 @@
 #include "compiler/tune.h"
 #include "graph/graph.h"
 #include "graph/symbols.h"
+#include "guards/sizes.h"
 #include "observe/events.h"
 #include "observe/program_watch.h"
 #include "runtime/computation.h"
@@ -34,6 +35,8 @@ struct Request {
   std::string place;
   /// Of a backend that is made of compilers of users: what the capture assumed, as text.
   std::string guards;
+  /// And what it assumed of dynamic sizes.
+  std::vector<const guards::SizeAssumptions*> sizes;
   bool disk_cache = true;
   /// Zero seconds: nothing is measured.
   runtime::Tuning tuning;

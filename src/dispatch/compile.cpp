@@ -17,6 +17,7 @@
 #include "dispatch/siblings.h"
 #include "dispatch/trace.h"
 #include "graph/gm.h"
+#include "guards/data.h"
 #include "observe/history.h"
 #include "observe/profiler_range.h"
 #include "observe/progress.h"
@@ -160,6 +161,7 @@ bool apply_backend(const Context& context, capture::Trace& trace, const capture:
                             .start = place_of(context, start),
                             .place = place_text(place_of(context, start)),
                             .guards = is_users ? trace.guards->print() : "",
+                            .sizes = guards::assumed_sizes(*trace.guards),
                             .disk_cache = context.settings[&Settings::disk_cache]};
   request.tuning = tuning_of(context, request);
   try {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "guards/guards.h"
 
@@ -13,6 +14,9 @@ namespace magneto::guards {
 std::string data(const GuardProgram& program);
 /// The lines in it.
 size_t count(const GuardProgram& program);
+
+/// What the guards assume of dynamic sizes. Borrowed.
+std::vector<const SizeAssumptions*> assumed_sizes(const GuardProgram& program);
 
 /// What checking costs, in nanoseconds: {"ops": [each for itself], "hot": one check of all when nothing has changed}.
 /// Empty where the guards do not hold for these roots.

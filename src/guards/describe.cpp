@@ -250,6 +250,14 @@ size_t count(const GuardProgram& program) {
   return lines;
 }
 
+std::vector<const SizeAssumptions*> assumed_sizes(const GuardProgram& program) {
+  std::vector<const SizeAssumptions*> found;
+  for (const Check& check : program.impl().checks) {
+    if (check.sizes) found.push_back(check.sizes.get());
+  }
+  return found;
+}
+
 std::string costs(GuardProgram& program, const Roots& roots) {
   GuardProgram::Impl& impl = program.impl();
   const std::vector<double> ops = impl.time_ops(roots);
