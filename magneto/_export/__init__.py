@@ -23,7 +23,8 @@ def export(
         args, kwargs: Example arguments. Numbers and texts among them become part of the graph.
         dynamic_shapes: Which sizes may vary, as PyTorch takes it; a `Dim` that stands in several places is one size.
         strict: Both are Magneto's capture.
-        preserve_module_call_signature: Must be empty.
+        preserve_module_call_signature: Paths of modules that torch.export.unflatten shall give with the arguments and
+            results that they have: so others can take their place.
         prefer_deferred_runtime_asserts_over_guards: Both are checked by `module()`.
 
     Returns:
@@ -37,4 +38,4 @@ def export(
     from magneto._export import capture
 
     capture.check_arguments(mod, args, kwargs, preserve_module_call_signature)
-    return capture.export(mod, args, dict(kwargs or {}), dynamic_shapes)
+    return capture.export(mod, args, dict(kwargs or {}), dynamic_shapes, preserve_module_call_signature)

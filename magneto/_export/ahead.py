@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 import magneto
 from magneto import _C, _files, exc
-from magneto._export import capture, container, program, values
+from magneto._export import arguments, capture, container, program, values
 
 _MAGIC, _VERSION = b"magneto aot".ljust(16, b"\0"), 1
 _PAGE = 4096
@@ -217,7 +217,7 @@ class _Manifest:
                 yield from self._postfix(operand)
                 yield "-"
             case _:
-                size = capture._SIZE.fullmatch(ast.unparse(node))
+                size = arguments.SIZE.fullmatch(ast.unparse(node))
                 if size is None:
                     raise _refuse(f"the condition {ast.unparse(node)} on sizes is not supported yet")
                 yield f"a{self._arguments[size[1]]}.{size[2]}"

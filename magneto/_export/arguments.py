@@ -16,6 +16,9 @@ from magneto import exc
 Bounds = tuple[str, int | None, int | None]  # the name of a size, its least and its largest value
 Path = tuple[Any, ...]
 
+# A size in the sources of the captured function's inputs.
+SIZE = re.compile(r"L\['(\w+)'\]\.size\(\)\[(\d+)\]")
+
 
 class Leaf(NamedTuple):
     """A tensor or constant among the arguments."""
@@ -124,6 +127,12 @@ class Sizes(NamedTuple):
         """All of them: (argument, dimension) -> bounds."""
         both = (self.asked, self.tried)
         return {(name, dim): bounds for all in both for name, dims in all.items() for dim, bounds in dims.items()}
+
+    def named(self) -> list[tuple[str, int, str, int | None, int | None]]:
+        """Those that torch.export.Dim names: argument, dimension, name, least, most."""
+        return [
+            (*place, name, low, high) for place, (name, low, high) in self.by_dimension().items() if name.isidentifier()
+        ]
 
     def relations(self) -> list[str]:
         """What must hold of sizes that follow from others, as conditions."""
@@ -257,3 +266,14 @@ def _read_dimension(leaf: Leaf, dim: int, what: Any, sizes: Sizes) -> None:
     if (low is not None and size < low) or (high is not None and size > high):
         raise exc.InvalidValue(f"dynamic_shapes: {where} is {size} in the example, outside of [{low}, {high}]")
     to.setdefault(leaf.name, {})[dim] = bounds
+
+
+def of_constant(violation: exc.ConstraintViolation, sizes: Sizes) -> exc.ConstraintViolation:
+    """The core's error for a size that has one value alone, with the suggestion to say so."""
+    found = re.match(
+        rf"{SIZE.pattern} was marked as dynamic, but the program is valid for the size (\d+) alone", str(violation)
+    )
+    bounds = sizes.by_dimension().get((found[1], int(found[2]))) if found else None
+    if not found or not bounds or not bounds[0].isidentifier():
+        return violation
+    return exc.ConstraintViolation(f"{violation}\n\nSuggested fixes:\n  {bounds[0]} = {found[3]}")

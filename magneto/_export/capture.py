@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportGraphSignature
-from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
+from torch.export.exported_program import ModuleCallSignature
 from torch.export.graph_signature import (
     ConstantArgument,
     InputKind,
@@ -26,7 +26,7 @@ from torch.export.graph_signature import (
 from torch.utils import _pytree as pytree
 
 from magneto import _C, _aot, _api, _arguments, config, exc
-from magneto._export import arguments, called, fixes, numbers, program
+from magneto._export import arguments, called, calls, numbers, program
 from magneto._export.called import not_yet
 
 Node = torch.fx.Node
@@ -34,8 +34,6 @@ Node = torch.fx.Node
 _UNBOUNDED = 1 << 62
 _SHAPES = "SHAPE_ENV: "
 
-# A size in the sources of the captured function's inputs.
-_SIZE = re.compile(r"L\['(\w+)'\]\.size\(\)\[(\d+)\]")
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -59,59 +57,17 @@ def check_arguments(mod: Any, args: Any, kwargs: Any, preserved: Any) -> None:
         raise exc.InvalidValue(f"torch.export.export: kwargs is a dict, not a {type(kwargs).__name__}")
     if isinstance(mod, torch.jit.ScriptModule):
         raise not_yet("a TorchScript module")
-    if preserved:
-        raise not_yet(f"preserve_module_call_signature={preserved!r}")
+    calls.Notes(_api._original(mod), preserved)  # the modules are known
 
 
-def export(mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any) -> program.ExportedProgram:
+def export(
+    mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any, preserved: Sequence[str] = ()
+) -> program.ExportedProgram:
     """See magneto._export.export."""
-    assembly = assemble(mod, args, kwargs, dynamic_shapes)
-    fixes.check(assembly.sizes, assembly.captured.conditions)
+    assembly = assemble(mod, args, kwargs, dynamic_shapes, preserved=preserved)
+    if assembly.captured.violated:
+        raise exc.ConstraintViolation(assembly.captured.violated)
     return assembly.build()
-
-
-def decomposed(parts: program.Parts, table: Mapping[Any, Any]) -> program.ExportedProgram:
-    """The program, captured again with the operators of the table replaced. Its inputs are as they were."""
-    run = program._unlifted(parts, check=False)
-    flat = torch.fx.GraphModule(run, run.graph)  # of the leaves
-    leaves = tuple(pytree.tree_leaves(parts.example_inputs))
-    made = assemble(flat, leaves, {}, _dims(parts.checks), decompositions=table).build()._parts
-    graph = made.graph_module.graph
-    nodes = {node.name: node for node in graph.nodes if node.op == "placeholder"}
-    own = {str(spec.target): nodes[spec.arg.name] for spec in made.signature.input_specs if spec.target is not None}
-    given = [nodes[spec.arg.name] for spec in made.signature.input_specs if spec.target is None]
-    first = next(node for node in graph.nodes if node.op != "placeholder")
-    named: dict[str, str] = {}
-    for spec in parts.signature.input_specs:
-        node = given.pop(0) if spec.kind is InputKind.USER_INPUT else own.get(str(spec.target))
-        with graph.inserting_before(first):
-            placed = graph.placeholder(spec.arg.name)
-        if node is not None:
-            placed.meta = node.meta
-            node.replace_all_uses_with(placed)
-            graph.erase_node(node)
-            named[node.name] = placed.name
-        spec.arg.name = placed.name
-    for result in made.signature.output_specs:
-        result.arg.name = named.get(result.arg.name, result.arg.name)
-        if result.kind is OutputKind.USER_INPUT_MUTATION:
-            result.target = named.get(str(result.target), result.target)
-    made.graph_module.recompile()
-    signature = ExportGraphSignature(list(parts.signature.input_specs), list(made.signature.output_specs))
-    expected = [old._replace(sizes=new.sizes) for old, new in zip(parts.checks.leaves, made.checks.leaves, strict=True)]
-    conditions = [*dict.fromkeys([*parts.checks.conditions, *made.checks.conditions])]
-    checks = program.Checks(parts.checks.in_spec, expected, made.checks.ranges, conditions)
-    return program.ExportedProgram(parts._replace(graph_module=made.graph_module, signature=signature, checks=checks))
-
-
-def _dims(checks: program.Checks) -> tuple[Any, ...]:
-    """dynamic_shapes of the program's leaves."""
-    known = {name: torch.export.Dim(name, min=each.lower, max=each.upper) for name, each in checks.ranges.items()}
-    dims = [
-        {dim: known[size] for dim, size in enumerate(leaf.sizes or ()) if isinstance(size, str)}
-        for leaf in checks.leaves
-    ]
-    return tuple(of[0] if of and leaf.dtype is None else of for of, leaf in zip(dims, checks.leaves, strict=True))
 
 
 def assemble(
@@ -121,6 +77,7 @@ def assemble(
     dynamic_shapes: Any,
     ahead: bool = False,
     decompositions: Mapping[Any, Any] | None = None,
+    preserved: Sequence[str] = (),
 ) -> Assembly:
     """Captures the call. `ahead`: and compiles it for a file."""
     target = _api._original(mod)
@@ -134,26 +91,28 @@ def assemble(
         dynamic_shapes = dynamic_shapes.dynamic_shapes(target, args, kwargs)
     sizes = arguments.sizes_of(dynamic_shapes, names, leaves, args, kwargs)
     in_spec = pytree.tree_flatten((args, kwargs))[1]
-    backend = functools.partial(_Captured, ahead, decompositions)
+    backend = functools.partial(_Captured, ahead, decompositions, target)
+    notes = calls.Notes(target, preserved)
     given, leaves = leaves, arguments.with_sizes(leaves, sizes)
     while True:
         try:
-            captured = _capture(target, leaves, in_spec, sizes, backend())
+            captured = _capture(target, leaves, in_spec, sizes, backend(), notes)
             break
         except exc.ConstraintViolation as violation:  # of a size that is Dim.AUTO: it is the example's
-            place = _SIZE.match(str(violation))
+            place = arguments.SIZE.match(str(violation))
             without = sizes.without((place[1], int(place[2]))) if place else None
             if without is None:
-                raise fixes.of_constant(violation, sizes) from None
+                raise arguments.of_constant(violation, sizes) from None
             sizes = without
             leaves = arguments.with_sizes(given, sizes)
     results, out_spec = pytree.tree_flatten(captured.result)
     numeric = [i for i, result in enumerate(results) if type(result) in (int, float)]
     held = (len(results), numeric)
     if (numeric or captured.empty) and sizes.by_dimension() and not ahead:  # sizes may have said them
-        captured = _capture(target, leaves, in_spec, sizes, backend(), held)
+        captured = _capture(target, leaves, in_spec, sizes, backend(), notes, held)
         results = captured.result
-    return Assembly(target, captured, leaves, sizes, in_spec, (args, kwargs), results, out_spec, set(numeric))
+    noted = notes.calls()
+    return Assembly(target, captured, leaves, sizes, in_spec, (args, kwargs), results, out_spec, set(numeric), noted)
 
 
 # -- capture
@@ -164,9 +123,12 @@ class _Captured(_aot.Compilers):
 
     exports = True
 
-    def __init__(self, wants_program: bool, decompositions: Mapping[Any, Any] | None) -> None:
+    def __init__(self, wants_program: bool, decompositions: Mapping[Any, Any] | None, target: Any) -> None:
         super().__init__(_aot.nop, decompositions=decompositions)
         self.wants_program = wants_program
+        self.modules = calls.paths_of(target)
+        self.named_sizes: list[tuple[str, int, str, int | None, int | None]] = []
+        self.violated = ""  # what the program asks of them beyond what was said
         self.ahead: tuple[bytes, bytes, list[str]] | None = None
         self.module: Any = None
         self.empty = False
@@ -196,6 +158,7 @@ class _Captured(_aot.Compilers):
         found: list[Any],
         assumed: list[str],
         guards: str,
+        violated: str,
     ) -> Callable[..., Any]:
         """src/compiler/export.cpp calls it."""
         if self.module is not None:
@@ -203,7 +166,7 @@ class _Captured(_aot.Compilers):
         self.module, self.inputs, self.names, self.writes, self.symbols = module, inputs, names, writes, symbols
         self.found = found
         self.conditions = [line.removeprefix(_SHAPES) for line in guards.splitlines() if line.startswith(_SHAPES)]
-        self.assumed = assumed
+        self.assumed, self.violated = assumed, violated
         results = next(iter(reversed(module.graph.nodes))).args[0][len(writes) :]
         self.outputs = [
             numbers.sign_of(node, index) if numbers.is_number(node) else _empty(node.meta["val"])
@@ -222,17 +185,20 @@ def _capture(
     in_spec: Any,
     sizes: arguments.Sizes,
     captured: _Captured,
+    notes: calls.Notes,
     held: tuple[int, Sequence[int]] | None = None,
 ) -> _Captured:
     function = called.function_of(target, leaves, in_spec, held)
     options = _arguments.core_options(fullgraph=True, backend=captured)
     options["shapes"], options["dynamic"] = sizes.declared(leaves) or None, False
     compiled = _C.compile(function, options)
+    captured.named_sizes = sizes.named()
     state = called.State(target)
     before = config.joint_graph
     config.joint_graph = False
     try:
-        captured.result = compiled(*[leaf.value for leaf in leaves if isinstance(leaf.value, torch.Tensor)])
+        with notes:
+            captured.result = compiled(*[leaf.value for leaf in leaves if isinstance(leaf.value, torch.Tensor)])
     finally:
         config.joint_graph = before
         changed = state.put_back()
@@ -281,6 +247,7 @@ class Assembly:
         results: Sequence[Any],
         out_spec: Any,
         held: set[int],
+        noted: Sequence[tuple[str, calls.Note]] = (),
     ) -> None:
         self.captured, self._leaves, self._in_spec, self._examples = captured, leaves, in_spec, examples
         self.sizes = sizes
@@ -295,6 +262,9 @@ class Assembly:
         self._made: dict[Node, Node] = {}
         self._symbols: dict[str, Node] = {}  # by name: inputs of the core's graph
         self._numbers = numbers.Numbers(self._graph, captured.found)
+        self._noted = noted
+        self._signatures: dict[str, ModuleCallSignature] = {}
+        self.places: dict[Node, tuple[str, int]] = {}  # file and line
 
     def home_of(self, value: Any) -> tuple[Node, InputSpec] | None:
         """The input of the graph that a tensor is."""
@@ -310,6 +280,9 @@ class Assembly:
         self._add_constants(lifted)
         self._add_arguments()
         self._add_sizes(old)
+        for node, value in zip(inputs, self.captured.inputs, strict=True):
+            if id(value) in self._homes and "sizes" in node.meta:
+                self._homes[id(value)][0].meta["sizes"] = node.meta["sizes"]
         for node, value, name in zip(inputs, self.captured.inputs, self.captured.names, strict=True):
             self._made[node] = self._homes[id(value)][0] if id(value) in self._homes else self._number(name)
         for node in old:
@@ -340,7 +313,9 @@ class Assembly:
             self._numbers.take_operands(made)
             self._made[node] = made
         output_specs = self._add_outputs(old[-1], self._results)
-        self._numbers.remove_unused()
+        self._take_notes()
+        self._numbers.remove_unused(calls.named_nodes(self._signatures.values()))
+        self.places = {node: node.meta.pop("place") for node in self._graph.nodes if "place" in node.meta}
         graph_module = torch.fx.GraphModule(self._root(lifted), self._graph)
         signature = ExportGraphSignature(input_specs=self._input_specs, output_specs=output_specs)
         return program.ExportedProgram(self._parts(graph_module, signature))
@@ -359,7 +334,7 @@ class Assembly:
             signature=signature,
             state_dict=dict(self._module.state_dict(keep_vars=True)),
             constants=self._constants,
-            module_call_graph=[ModuleCallEntry(fqn="", signature=call)],
+            module_call_graph=calls.graph_of_calls(self._module, call, self._signatures),
             example_inputs=self._examples,
             checks=self._checks(),
             module_state=state,
@@ -437,7 +412,7 @@ class Assembly:
             for name, value in vars(module).items()
         }
         for name, value in zip(self.captured.names, self.captured.inputs, strict=True):
-            if id(value) not in self._homes and id(value) not in own and not _SIZE.search(name):
+            if id(value) not in self._homes and id(value) not in own and not arguments.SIZE.search(name):
                 self._add_constant(attributes.get(id(value)) or _last_name(name), value)
         for node in lifted:
             value = getattr(self.captured.module, str(node.target))
@@ -445,6 +420,8 @@ class Assembly:
                 self._made[node] = self._add_constant(f"lifted_tensor_{len(self._constants)}", value)
 
     def _add_constant(self, name: str, value: torch.Tensor) -> Node:
+        taken = {*self._constants, *(str(spec.target) for spec in self._input_specs)}
+        name = next(free for n in itertools.count() if (free := f"{name}_{n}" if n else name) not in taken)
         self._constants[name] = value.detach() if not isinstance(value, torch.nn.Parameter) else value
         spec = functools.partial(InputSpec, InputKind.CONSTANT_TENSOR, target=name)
         return self._place(f"c_{arguments.identifier(name)}", value, spec)
@@ -494,10 +471,13 @@ class Assembly:
                     return self._graph.call_function(_OPERATORS[type(op)], (made(left), made(right)))
                 case ast.UnaryOp(op=ast.USub(), operand=operand):
                     return self._graph.call_function(operator.neg, (made(operand),))
-            tensor, dim = _SIZE.fullmatch(ast.unparse(expression)).groups()  # type: ignore[union-attr]
+            tensor, dim = arguments.SIZE.fullmatch(ast.unparse(expression)).groups()  # type: ignore[union-attr]
             if isinstance(by_name[tensor].meta.get("val"), int):
                 return by_name[tensor]  # an int that varies
-            return self._graph.call_function(torch.ops.aten.sym_size.int, (by_name[tensor], int(dim)))
+            size = self._graph.call_function(torch.ops.aten.sym_size.int, (by_name[tensor], int(dim)))
+            if sizes := by_name[tensor].meta.get("sizes"):
+                size.meta["symbol"] = sizes[int(dim)]
+            return size
 
         try:
             return made(ast.parse(source, mode="eval").body)
@@ -557,7 +537,8 @@ class Assembly:
         found = {sign.item(): self._made[node] for sign, node in self._signs(returned) if numbers.is_number(node)}
         if self._further is not None:  # called.function_of
             self._numbers.taken_out(self._made[signs.pop(id(self._further))])
-        computed = {id(result) for result in results if isinstance(result, torch.Tensor)}
+        noted = [leaf for _, note in self._noted for leaf in (*note.inputs, *note.outputs)]
+        computed = {id(result) for result in (*results, *noted) if isinstance(result, torch.Tensor)}
         for sign, _ in self._signs(returned):  # what the program sets among attributes of tensors is not looked for
             if sign.dtype is torch.bool and sign.dim() == 0 and id(sign) not in computed:
                 raise not_yet("a bool among the results that data says: return a tensor")
@@ -580,6 +561,28 @@ class Assembly:
             specs.append(OutputSpec(OutputKind.USER_OUTPUT, ConstantArgument(name="", value=result), None))
         self._graph.output(tuple(nodes))
         return specs
+
+    def _take_notes(self) -> None:
+        """The signatures of modules, in nodes of this graph; without the copies that were made for them."""
+        returned: Any = next(iter(reversed(self.captured.module.graph.nodes))).args[0]
+        signs = {id(sign): self._made[node] for sign, node in self._signs(returned)}
+        copies: dict[Node, None] = {}
+
+        def argument_of(leaf: Any) -> Any:
+            if not isinstance(leaf, torch.Tensor):
+                return ConstantArgument(name="", value=leaf)
+            node = signs[id(leaf)]
+            copies[node] = None
+            if node.target is torch.ops.aten.clone.default:
+                return TensorArgument(name=str(node.args[0]))
+            number = node.args[1] if node.target is torch.ops.aten.full.default else node.args[0]
+            return _number_spec(number, leaf.dtype).arg
+
+        for key, note in self._noted:
+            self._signatures[key] = calls.signature_of(note, argument_of)
+        for node in copies:
+            if not node.users:
+                self._graph.erase_node(node)
 
     def _signs(self, returned: Sequence[Any]) -> list[tuple[torch.Tensor, Node]]:
         """What the capture's call gave for the graph's results, which come behind what is written."""

@@ -53,10 +53,10 @@ def draft_export(
     named = dict(kwargs or {})
     try:
         try:
-            program = capture.export(mod, args, named, dynamic_shapes)
+            program = capture.export(mod, args, named, dynamic_shapes, preserve_module_call_signature)
         except exc.ConstraintViolation as violation:
             failures.append(str(violation))
-            program = capture.export(mod, args, named, None)
+            program = capture.export(mod, args, named, None, preserve_module_call_signature)
     except exc.Unsupported as first:
         raise exc.Unsupported(_all_of(mod, args, named, first)) from None
     program._report = Report(failures)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
 
-from magneto._export import called, program
+from magneto._export import called, origins, program
 
 Node = torch.fx.Node
 
@@ -39,6 +39,9 @@ _TURNED = {
     torch.ops.aten.eq.Tensor: torch.ops.aten.eq.Scalar,
     torch.ops.aten.ne.Tensor: torch.ops.aten.ne.Scalar,
 }
+
+# What they copy of a number becomes a tensor first: for items, of their dtype.
+_COPIES = {"_to_copy", "copy", "index_put", "select_scatter", "slice_scatter", "as_strided_scatter"}
 
 # What is checked of one number: "0 <= u0", "u0 <= 10".
 _LEAST = re.compile(r"(-?\d+) <= (u\d+)")
@@ -117,10 +120,12 @@ class Numbers:
         self._graph = graph
         self._bounds = {name: [low, high] for name, low, high in found}
         self._nodes: dict[str, Any] = {}  # by symbol
+        self._origin: dict[str, Any] = {}  # of the node that is made
 
     def made(self, node: Node, map_of: Callable[[Any], Any]) -> Any:
         """What a node of the core's graph is in this one, if it is about numbers; else None."""
         args = torch.fx.node.map_arg(node.args, map_of)
+        self._origin = {key: node.meta[key] for key in (*origins.KEYS, "place") if key in node.meta}
         result: Any = None
         if node.op == "call_method" and node.target == "size":
             result = self._call(torch.ops.aten.sym_size.int, *args)
@@ -153,7 +158,13 @@ class Numbers:
             node.target, node.args = _TURNED[target], (node.args[1], node.args[0])
             return
         for i, (arg, declared) in enumerate(zip(node.args, target._schema.arguments, strict=False)):
-            if _is_numeric(arg) and str(declared.type) == "Tensor":
+            if not _is_numeric(arg) or str(declared.type) != "Tensor":
+                continue
+            if target._opname in _COPIES:
+                dtype = torch.float64 if target._opname == "_to_copy" else torch.int64
+                with self._graph.inserting_before(node):
+                    node.update_arg(i, self._call(torch.ops.aten.scalar_tensor.default, arg, dtype=dtype))
+            else:
                 node.target = target = _with_number(target, i)
 
     def taken_out(self, held: Node) -> Any:
@@ -174,8 +185,10 @@ class Numbers:
             left, relation, right = left.args[0], operator.le, -right
         return self._call(relation, left, right)
 
-    def _call(self, function: Callable[..., Any], *args: Any) -> Node:
-        return self._graph.create_node("call_function", function, args, {}, name_of(function))
+    def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Node:
+        made = self._graph.create_node("call_function", function, args, kwargs, name_of(function))
+        made.meta.update(self._origin)
+        return made
 
     def _name(self, node: Node, symbol: str) -> None:
         node.meta["symbol"] = symbol
@@ -204,9 +217,9 @@ class Numbers:
         """What is known of each, for `range_constraints`."""
         return {name: program.Range(*bounds) for name, bounds in self._bounds.items() if name in self._nodes}
 
-    def remove_unused(self) -> None:
-        """Sizes that nothing reads."""
+    def remove_unused(self, named: Collection[str] = ()) -> None:
+        """Sizes that nothing reads, and that have none of these names."""
         for node in reversed(list(self._graph.nodes)):
             is_size = node.target is torch.ops.aten.sym_size.int or node.target in (operator.add, operator.mul)
-            if is_size and not node.users:
+            if is_size and not node.users and node.name not in named:
                 self._graph.erase_node(node)

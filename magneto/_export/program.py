@@ -206,7 +206,7 @@ class ExportedProgram(TorchProgram):
                 composite operators and no writes. None: torch.export.default_decompositions().
             decompose_custom_triton_ops: Must be False.
         """
-        from magneto._export import capture
+        from magneto._export import decomposed
 
         if decomp_table is None:
             decomp_table = torch.export.default_decompositions()
@@ -214,7 +214,7 @@ class ExportedProgram(TorchProgram):
             raise exc.NotYet("ExportedProgram.run_decompositions(decompose_custom_triton_ops=True)")
         if not len(decomp_table):
             return ExportedProgram(self._parts)
-        return capture.decomposed(copy.copy(self._parts), dict(decomp_table.items()))
+        return decomposed.decomposed(copy.copy(self._parts), dict(decomp_table.items()))
 
     def _transform_do_not_use(self, *passes: Any) -> Any:
         raise exc.NotYet("ExportedProgram._transform_do_not_use: change `graph_module` by torch.fx")
@@ -236,8 +236,9 @@ class _Dialect:
 # -- the program as a module
 
 
-def _unlifted(parts: Parts, check: bool) -> torch.fx.GraphModule:
-    """Parameters, buffers and constants become attributes; writes are made at the end."""
+def _unlifted(parts: Parts, check: bool, further: Sequence[str] = ()) -> torch.fx.GraphModule:
+    """Parameters, buffers and constants become attributes; writes are made at the end. `further`: names of nodes that
+    are results, too."""
     graph = torch.fx.Graph()
     attributes: dict[str, Any] = {}
     made: dict[Any, Any] = {}
@@ -265,7 +266,9 @@ def _unlifted(parts: Parts, check: bool) -> torch.fx.GraphModule:
         if node.op == "get_attr":  # the graph of a region: of torch.cond
             attributes[str(node.target)] = getattr(parts.graph_module, str(node.target))
         if node.op == "output":
-            _return(graph, parts, by_target, torch.fx.node.map_arg(node.args[0], made.__getitem__))
+            named = {old.name: new for old, new in made.items()}
+            results = torch.fx.node.map_arg(node.args[0], made.__getitem__)
+            _return(graph, parts, by_target, results, [named[name] for name in further])
         else:
             made[node] = graph.node_copy(node, made.__getitem__)
             _keep_statistics(graph, made[node])
@@ -285,7 +288,9 @@ def _keep_statistics(graph: torch.fx.Graph, node: Any) -> None:
             node.update_arg(index, graph.call_function(torch.ops.aten.clone.default, (node.args[index],)))
 
 
-def _return(graph: torch.fx.Graph, parts: Parts, by_target: dict[str, Any], results: Any) -> None:
+def _return(
+    graph: torch.fx.Graph, parts: Parts, by_target: Mapping[str, Any], results: Any, further: Sequence[Any] = ()
+) -> None:
     returned = []
     for result, spec in zip(results, parts.signature.output_specs, strict=True):
         if spec.kind is OutputKind.USER_OUTPUT:
@@ -299,7 +304,7 @@ def _return(graph: torch.fx.Graph, parts: Parts, by_target: dict[str, Any], resu
         target = by_target[str(spec.target)]
         copied = graph.call_function(torch.ops.aten.copy_.default, (target, result))
         returned = [copied if each is result else each for each in returned]
-    graph.output(tuple(returned))
+    graph.output((*returned, *further))
 
 
 def _root(attributes: dict[str, Any], parts: Parts) -> torch.nn.Module:

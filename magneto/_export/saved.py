@@ -51,6 +51,7 @@ def save(ep: program.ExportedProgram, f: File, *, extra_files: dict[str, Any] | 
         "constants": list(parts.constants),
         "module_state": list(parts.module_state),
         "call": _call(parts),
+        "modules": [_module(entry) for entry in parts.module_call_graph if entry.fqn],
         "examples": _examples(parts.example_inputs, tensors),
         "checks": _checks(parts.checks),
     }
@@ -108,11 +109,20 @@ def _output(spec: OutputSpec) -> dict[str, Any]:
 
 def _call(parts: program.Parts) -> dict[str, Any]:
     signature = parts.module_call_graph[0].signature
-    return {
-        "in_spec": values.encode_tree(signature.in_spec),
-        "out_spec": values.encode_tree(signature.out_spec),
-        "arguments": list(signature.forward_arg_names or ()),
-    }
+    return {**_specs(signature), "arguments": list(signature.forward_arg_names or ())}
+
+
+def _specs(signature: ModuleCallSignature) -> dict[str, Any]:
+    return {"in_spec": values.encode_tree(signature.in_spec), "out_spec": values.encode_tree(signature.out_spec)}
+
+
+def _module(entry: ModuleCallEntry) -> dict[str, Any]:
+    row: dict[str, Any] = {"path": values.check_path(entry.fqn)}
+    if entry.signature is not None:
+        row |= _specs(entry.signature)
+        row["inputs"] = [_argument(each) for each in entry.signature.inputs]
+        row["outputs"] = [_argument(each) for each in entry.signature.outputs]
+    return row
 
 
 def _examples(examples: Any, tensors: container.Data) -> list[Any]:
@@ -148,6 +158,7 @@ class _Loader:
     def __init__(self, data: Mapping[str, Any], storages: list[torch.UntypedStorage]) -> None:
         self._data, self._storages = data, storages
         self._made: dict[int, torch.Tensor] = {}  # parameters that are one object
+        self._nodes: set[str] = set()
 
     def made(self) -> program.ExportedProgram:
         data = self._data
@@ -155,6 +166,7 @@ class _Loader:
         graph_module = values.decode_graph(data["graph"])
         inputs = [self._input(row) for row in data["inputs"]]
         outputs = [self._output(row) for row in data["outputs"]]
+        self._nodes = {node.name for node in graph_module.graph.nodes}
         names = [node.name for node in graph_module.graph.nodes if node.op == "placeholder"]
         if names != [spec.arg.name for spec in inputs]:
             raise ValueError("the graph's inputs are not those of its signature")
@@ -177,7 +189,7 @@ class _Loader:
             signature=ExportGraphSignature(input_specs=inputs, output_specs=outputs),
             state_dict={name: tensors[name] for name in data["state_dict"]},
             constants={name: tensors[name] for name in data["constants"]},
-            module_call_graph=[ModuleCallEntry(fqn="", signature=call)],
+            module_call_graph=[ModuleCallEntry(fqn="", signature=call), *map(self._module, data.get("modules", ()))],
             example_inputs=pytree.tree_unflatten(examples, in_spec),
             checks=self._checks(in_spec),
             module_state={name: tensors[name] for name in data["module_state"]},
@@ -200,6 +212,23 @@ class _Loader:
             return ConstantArgument(name=row["name"], value=values.decode(row["value"], values._none))
         kind = _NUMBERS[row["number"]] if "number" in row else TensorArgument
         return kind(name=values.check_name(row["name"]))
+
+    def _module(self, row: Mapping[str, Any]) -> ModuleCallEntry:
+        signature = None
+        if "in_spec" in row:
+            signature = ModuleCallSignature(
+                inputs=[self._named(each) for each in row["inputs"]],
+                outputs=[self._named(each) for each in row["outputs"]],
+                in_spec=values.decode_tree(row["in_spec"]),
+                out_spec=values.decode_tree(row["out_spec"]),
+            )
+        return ModuleCallEntry(values.check_path(row["path"]), signature)
+
+    def _named(self, row: Mapping[str, Any]) -> Any:
+        argument = self._argument(row)
+        if "value" not in row and argument.name not in self._nodes:
+            raise ValueError(f"there is no node {argument.name!r}")
+        return argument
 
     def _input(self, row: Mapping[str, Any]) -> InputSpec:
         target = None if row["target"] is None else values.check_path(row["target"])

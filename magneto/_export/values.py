@@ -16,6 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from magneto import exc
+from magneto._export import origins
 
 Json = Any
 
@@ -184,6 +185,7 @@ def decode_target(name: str) -> Any:
 def encode_graph(module: torch.fx.GraphModule) -> Json:
     """The nodes, and the graphs of regions (of torch.cond)."""
     rows = []
+    places: dict[str, int] = {}  # what is said of where nodes come from, each once
     for node in module.graph.nodes:
         row: dict[str, Json] = {"op": node.op, "name": node.name}
         if node.op == "call_function":
@@ -200,9 +202,17 @@ def encode_graph(module: torch.fx.GraphModule) -> Json:
             row["val"] = value
         if "symbol" in node.meta:
             row["symbol"] = node.meta["symbol"]
+        if "sizes" in node.meta:
+            row["sizes"] = list(node.meta["sizes"])
+        if origin := origins.encode(node.meta):
+            row["origin"] = places.setdefault(json.dumps(origin), len(places))
         rows.append(row)
     regions = {str(node.target) for node in module.graph.nodes if node.op == "get_attr"}
-    return {"nodes": rows, "regions": {name: encode_graph(getattr(module, name)) for name in sorted(regions)}}
+    return {
+        "nodes": rows,
+        "origins": list(map(json.loads, places)),
+        "regions": {name: encode_graph(getattr(module, name)) for name in sorted(regions)},
+    }
 
 
 def decode_graph(made: Json, depth: int = 0) -> torch.fx.GraphModule:
@@ -231,6 +241,8 @@ def decode_graph(made: Json, depth: int = 0) -> torch.fx.GraphModule:
             raise ValueError(f"the name {name!r} stands twice")
         known[name] = node
         _set_meta(node, row)
+        if "origin" in row:
+            node.meta.update(origins.decode(made["origins"][row["origin"]]))
     graph.lint()
     return torch.fx.GraphModule(regions, graph)
 
@@ -244,6 +256,8 @@ def _set_meta(node: torch.fx.Node, row: Mapping[str, Json]) -> None:
         node.meta["val"] = value
     if "symbol" in row:
         node.meta["symbol"] = check_name(row["symbol"])
+    if "sizes" in row:
+        node.meta["sizes"] = tuple(size if isinstance(size, int) else str(size) for size in row["sizes"])
 
 
 def _none(name: str) -> Any:

@@ -36,6 +36,14 @@ def _draft_export(*args: Any, **kwargs: Any) -> Any:
     return draft.draft_export(*args, **kwargs)
 
 
+def _unflatten(module: Any, flat_args_adapter: Any = None) -> Any:
+    from magneto._export import program, unflattened
+
+    if isinstance(module, program.ExportedProgram):
+        return unflattened.unflatten(module, flat_args_adapter)
+    return peer.original("torch.export", "unflatten")(module, flat_args_adapter)
+
+
 def _save(ep: Any, f: Any, *args: Any, extra_files: Any = None, **kwargs: Any) -> Any:
     from magneto._export import program, saved
 
@@ -55,6 +63,7 @@ def _load(f: Any, *args: Any, extra_files: Any = None, **kwargs: Any) -> Any:
 # Functions of torch.export.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "export": _ours_or_torchs("export", _export),
+    "unflatten": _ours_or_torchs("unflatten", _unflatten),
     "save": _ours_or_torchs("save", _save),
     "load": _ours_or_torchs("load", _load),
     "draft_export": _ours_or_torchs("draft_export", _draft_export),

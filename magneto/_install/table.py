@@ -230,7 +230,12 @@ MODULES: dict[str, tuple[Name, ...]] = {
         Name("UserError", WORKS, "magneto.exc:ConstraintViolation", "torch.export raises it of sizes"),
         Name("ResetRequired", NO_EFFECT, "dynamo:NeverRaised", _ERRORS),
         Name("CondOpArgsMismatchError", WORKS, "dynamo:NeverRaised", "torch.cond raises it"),
-        Name("UncapturedHigherOrderOpError", WORKS, "magneto.exc:UncapturedHigherOrderOpError", "torch.cond and its like raise it"),
+        Name(
+            "UncapturedHigherOrderOpError",
+            WORKS,
+            "magneto.exc:UncapturedHigherOrderOpError",
+            "torch.cond and its like raise it",
+        ),
     ),
     "torch._dynamo.comptime": (Name("comptime", WORKS, "magneto._comptime:comptime"),),
     "torch._dynamo._trace_wrapped_higher_order_op": (

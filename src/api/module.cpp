@@ -16,6 +16,7 @@
 namespace magneto {
 
 extern PyMethodDef aot_methods[];
+extern PyMethodDef export_methods[];
 
 void set_python_error_from_current_exception() {
   try {
@@ -68,6 +69,7 @@ PyMODINIT_FUNC PyInit__C() {
   if (PyModule_AddFunctions(module.get(), stage##_methods) < 0) return nullptr;
   MAGNETO_BINDINGS(X)
   X(aot)
+  X(export)
 #undef X
   if (!dispatch::add_types(module.get())) return nullptr;
   if (PyModule_AddStringConstant(module.get(), "torch_version", MAGNETO_TORCH_VERSION) < 0) return nullptr;

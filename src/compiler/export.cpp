@@ -2,13 +2,16 @@
 // what its inputs and results are. It is not run: what the program's call gets are tensors of the right form.
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "compiler/ahead.h"
 #include "compiler/decompose.h"
 #include "compiler/pipeline.h"
+#include "compiler/size_names.h"
 #include "graph/aliases.h"
 #include "graph/gm.h"
 #include "graph/operator_calls.h"
+#include "graph/origins.h"
 #include "passes/passes.h"
 #include "python/imported.h"
 #include "python/text.h"
@@ -78,6 +81,29 @@ PyObject* found_number(const graph::SymbolBinding& symbol) {
   return Py_BuildValue("(sOO)", name.c_str(), low.get(), high.get());
 }
 
+std::optional<int64_t> bound_of(PyObject* number) {
+  if (number == Py_None) return std::nullopt;
+  const int64_t bound = PyLong_AsLongLong(number);
+  if (PyErr_Occurred()) throw PythonError{};
+  return bound;
+}
+
+/// The callable's `named_sizes`: (argument, dimension, name, least, most) of each, the last two perhaps None.
+std::vector<NamedSize> named_sizes(PyObject* callable) {
+  const Ref rows = checked(PyObject_GetAttrString(callable, "named_sizes"));
+  const Ref items = checked(PySequence_Fast(rows.get(), "named_sizes is a list"));
+  std::vector<NamedSize> sizes;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
+    const char *argument, *name;
+    int dim;
+    PyObject *low, *high;
+    if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(items.get(), i), "sisOO", &argument, &dim, &name, &low, &high))
+      throw PythonError{};
+    sizes.push_back({argument, dim, name, bound_of(low), bound_of(high)});
+  }
+  return sizes;
+}
+
 /// For a file, before anything is changed for torch.fx.
 void hand_over_program(const Request& request) {
   if (checked(PyObject_GetAttrString(request.callable, "wants_program")).get() != Py_True) return;
@@ -120,6 +146,9 @@ std::unique_ptr<runtime::Computation> compile_for_export(const Request& request)
   });
   const Ref found = list_of(graph.symbols_of(graph::ValueKind::Result), found_number);
   const Ref bound = list_of(symbols, [&](const graph::SymbolBinding& symbol) { return symbol_of(graph, symbol); });
+  const Ref modules = checked(PyObject_GetAttrString(request.callable, "modules"));
+  graph::Origins origins(modules.get());
+  form.origins = &origins;
   Graph shown = graph;
   shown.outputs.clear();
   for (const ValueId id : form.returned) {
@@ -133,9 +162,10 @@ std::unique_ptr<runtime::Computation> compile_for_export(const Request& request)
   }
   runtime::UserHalf half;
   const Ref further = list_of(assumed, [](const std::string& text) { return text_object(text).release(); });
-  half.callable =
-      checked(PyObject_CallMethod(request.callable, "export", "OOOOOOOs", module.get(), inputs.get(), names.get(),
-                                  writes.get(), bound.get(), found.get(), further.get(), request.guards.c_str()));
+  const std::string violated = violated_names(request.sizes, named_sizes(request.callable));
+  half.callable = checked(PyObject_CallMethod(request.callable, "export", "OOOOOOOss", module.get(), inputs.get(),
+                                              names.get(), writes.get(), bound.get(), found.get(), further.get(),
+                                              request.guards.c_str(), violated.c_str()));
   half.name = "torch.export.export";
   half.returned = graph.outputs.size();
   for (size_t i = 0; i < graph.outputs.size(); ++i) half.outputs.push_back(static_cast<int32_t>(i));

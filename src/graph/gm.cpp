@@ -13,6 +13,7 @@
 
 #include "graph/aliases.h"
 #include "graph/operator_calls.h"
+#include "graph/origins.h"
 #include "graph/orphans.h"
 #include "graph/torch_values.h"
 #include "python/abi/paused_collector.h"
@@ -250,10 +251,11 @@ class ModuleBuilder {
   }
 
   /// A region as the graph around is shown: of operators.
-  static Ref operators_of(const Region& region) {
+  Ref operators_of(const Region& region) const {
     Graph graph = with_operators_as_calls(region.graph);
     for (size_t i = 0; i < graph.inputs.size(); ++i) graph.values[graph.inputs[i]].name = "arg" + std::to_string(i);
-    const OperatorForm form{.returned = graph.outputs, .symbols = {}, .returned_symbols = {}};
+    const OperatorForm form{
+        .returned = graph.outputs, .symbols = {}, .returned_symbols = {}, .origins = form_->origins};
     return ModuleBuilder(graph, /*annotated=*/false, &form).run();
   }
 
@@ -348,8 +350,7 @@ class ModuleBuilder {
     };
     Ref call =
         create(method ? fx_[Fx::call_method] : fx_[Fx::call_function], target, args, kwargs.get(), name_of({}).get());
-    Ref trace = stack_trace(node);
-    set_stack_trace(call, trace);
+    set_origin(call, node);
     // Results of one call share the getitems of their common path.
     std::map<std::vector<int32_t>, Ref> items{{{}, call}};
     for (const TorchResult& result : node.results) {
@@ -367,7 +368,7 @@ class ModuleBuilder {
         if (item) continue;
         item = create(fx_[Fx::call_function], fx_[Fx::getitem], checked(Py_BuildValue("(Oi)", outer.get(), index)),
                       Py_None, name_of(path).get());
-        set_stack_trace(item, trace);
+        set_origin(item, node);
       }
       // Also for values that exist already: an in-place call's result is the newest name of what it changed.
       nodes_[result.value] = items.at(path);
@@ -404,8 +405,12 @@ class ModuleBuilder {
     return trace_;
   }
 
-  void set_stack_trace(const Ref& node, const Ref& trace) {
-    if (trace) set_meta(node, fx_[Fx::stack_trace], trace);
+  void set_origin(const Ref& node, const TorchNode& call) {
+    if (form_ && form_->origins) {
+      form_->origins->describe(checked(PyObject_GetAttr(node.get(), fx_[Fx::meta].get())).get(), call);
+      return;
+    }
+    if (const Ref trace = stack_trace(call)) set_meta(node, fx_[Fx::stack_trace], trace);
   }
 
   void set_meta(const Ref& node, const Ref& key, const Ref& value) {
@@ -419,6 +424,7 @@ class ModuleBuilder {
     if (form_) {
       const at::TensorOptions options = at::TensorOptions(tensor.dtype).device(at::kMeta);
       set_meta(node, fx_[Fx::val], checked(tensor_object(at::empty_strided(tensor.sizes, tensor.strides, options))));
+      if (form_->origins && tensor.symbolic) set_meta(node, text_object("sizes"), tuple(tensor.symbolic->sizes));
     }
     if (!annotated_) return;
     Ref sizes = tensor.symbolic ? tuple(tensor.symbolic->sizes) : tuple(tensor.sizes);

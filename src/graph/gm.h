@@ -19,6 +19,8 @@ Ref graph_module(const Graph& graph, bool annotated = false);
 /// The same of a region, made once: sizes of its own come before its inputs.
 Ref region_module(const Region& region);
 
+class Origins;
+
 /// How a graph of operators (operator_calls.h) is given to compilers that users wrote.
 struct OperatorForm {
   /// What the module returns; absent values are None, and some may be there twice.
@@ -27,6 +29,8 @@ struct OperatorForm {
   std::vector<std::string> symbols = {};
   /// Symbols whose numbers are returned, too, behind the rest.
   std::vector<int32_t> returned_symbols = {};
+  /// Not null: nodes say where they come from.
+  Origins* origins = nullptr;
 };
 
 /// Such a module: a plain GraphModule, whose placeholders are named as the inputs are. Nodes that make a tensor have

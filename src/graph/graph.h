@@ -113,6 +113,18 @@ struct TorchResult {
   std::string variable = {};
 };
 
+/// A call of one function by another of the program; for people.
+struct CallSite {
+  /// The caller's line, as TorchNode has it.
+  std::string file;
+  int32_t line = 0;
+  std::string function;
+  /// The module that is called: to be compared alone, it may be gone. Null: the call is none of a module.
+  const void* module = nullptr;
+  /// Of the caller.
+  std::shared_ptr<const CallSite> outer = {};
+};
+
 struct TorchNode {
   enum class Kind : uint8_t { CallFunction, CallMethod };
   Kind kind = Kind::CallFunction;
@@ -125,6 +137,11 @@ struct TorchNode {
   std::string file;
   int32_t line = 0;
   std::string function;
+  /// How the program came there.
+  std::shared_ptr<const CallSite> called_from = {};
+  /// Of an operator that is shown as a call of its own: what the program called, and which of its calls that was.
+  Ref origin = {};
+  int32_t origin_index = -1;
 };
 
 /// Where a run finds a symbol's number: in an input, or, of a data-dependent one, in a result, once it is made.

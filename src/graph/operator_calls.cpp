@@ -152,6 +152,9 @@ Graph with_operators_as_calls(Graph graph) {
       call.file = origin.file;
       call.line = origin.line;
       call.function = origin.function;
+      call.called_from = origin.called_from;
+      call.origin = origin.target;
+      call.origin_index = node.torch_node;
     }
     node.torch_node = static_cast<int32_t>(calls.size());
     calls.push_back(std::move(call));

@@ -8,6 +8,7 @@
 #include "capture/interpreter/interpreter.h"
 #include "capture/world/world.h"
 #include "python/abi/c_stack.h"
+#include "python/imported.h"
 
 namespace magneto::capture {
 
@@ -68,6 +69,27 @@ Ref Frames::run(InterpFrame& callee, bool raise_first) {
   FrameScope scope(c, callee);
   codes.insert(callee.info);
   return Interpreter(c, callee).run(raise_first);
+}
+
+/// The module that a frame calls, borrowed, if it is one of Module.__call__.
+static const void* called_module(const InterpFrame& caller) {
+  static constinit Imported call("torch.nn", "Module._wrapped_call_impl");
+  PyObject* const code = PyFunction_GET_CODE(call.get());
+  return reinterpret_cast<PyObject*>(caller.info->code) == code ? caller.slots[0] : nullptr;
+}
+
+std::shared_ptr<const graph::CallSite> Frames::call_site(InterpFrame& frame) {
+  if (frame.called_from || !frame.caller) return frame.called_from;
+  InterpFrame& caller = *frame.caller;
+  PyCodeObject* const code = caller.info->code;
+  frame.called_from = std::make_shared<graph::CallSite>(graph::CallSite{
+      .file = PyUnicode_AsUTF8(code->co_filename),
+      .line = caller.instr().line,
+      .function = PyUnicode_AsUTF8(code->co_qualname),
+      .module = called_module(caller),
+      .outer = call_site(caller),
+  });
+  return frame.called_from;
 }
 
 /// Something leaves the segment: keeps the user's stack for who tells of it.

@@ -29,6 +29,8 @@ class Frames {
   Ref run(InterpFrame& frame, bool raise_first = false);
   /// "user.py:4 in forward"; empty where no frame runs.
   guards::UserPlace user_place() const;
+  /// How the program came to the frame.
+  static std::shared_ptr<const graph::CallSite> call_site(InterpFrame& frame);
   /// "at user.py:4 in forward".
   std::string user_line() const;
   Ref read_raw(int32_t slot);

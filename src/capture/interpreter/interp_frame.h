@@ -4,9 +4,11 @@
 #include <Python.h>
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
+#include "graph/graph.h"
 #include "guards/source.h"
 #include "python/abi/frame.h"
 #include "python/bytecode/code.h"
@@ -36,6 +38,7 @@ struct InterpFrame {
   Ref names, entries;   // of a class's body: what it reads and sets, and what it has set
   Ref result_override;  // pushed instead of the result (the instance, after __init__)
   InterpFrame* caller = nullptr;
+  std::shared_ptr<const graph::CallSite> called_from = {};  // once a torch call has asked (Frames::call_site)
 
   PyObject** stack() { return slots + info->nlocals; }
   PyObject* top(int32_t below = 0) { return stack()[depth - 1 - below]; }

@@ -9,6 +9,7 @@
 #include "capture/calls/deferred.h"
 #include "capture/calls/handlers.h"
 #include "capture/exits/exit_builder.h"
+#include "capture/interpreter/frames.h"
 #include "capture/interpreter/object_protocol.h"
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
@@ -303,13 +304,13 @@ void Branch::give(const graph::Graph& around, const std::vector<graph::ValueId>&
 }
 
 /// The program's frame that calls the operator, whose own functions are those of one file.
-static const InterpFrame& program_frame(const InterpFrame& operators) {
-  const InterpFrame* frame = &operators;
+static InterpFrame& program_frame(InterpFrame& operators) {
+  InterpFrame* frame = &operators;
   while (frame->caller && frame->info->code->co_filename == operators.info->code->co_filename) frame = frame->caller;
   return *frame;
 }
 
-BreakSite Branch::site_of(const InterpFrame& polyfill) {
+BreakSite Branch::site_of(InterpFrame& polyfill) {
   const InterpFrame& frame = program_frame(polyfill);
   return {frame.info->code, frame.pc};
 }
@@ -324,10 +325,11 @@ std::vector<at::Tensor> Branch::add_call(Capture& capture, const std::function<s
   if (capture.torch.is_guarded())
     capture.torch.last_guarded = static_cast<int32_t>(capture.graph.aten_nodes.size()) - 1;
   graph::TorchNode node = graph::operator_call(capture.graph.aten_nodes.back());
-  const InterpFrame& user = program_frame(*capture.frame);
+  InterpFrame& user = program_frame(*capture.frame);
   node.file = PyUnicode_AsUTF8(user.info->code->co_filename);
   node.function = PyUnicode_AsUTF8(user.info->code->co_qualname);
   node.line = user.instr().line;
+  node.called_from = Frames::call_site(user);
   capture.graph.torch_nodes[index] = std::move(node);
   return results;
 }

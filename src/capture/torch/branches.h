@@ -92,7 +92,7 @@ class Branch {
   void give(const graph::Graph& around, const std::vector<graph::ValueId>& operands, size_t carried);
   std::shared_ptr<const graph::Region> make_region(graph::Cut cut, std::string name);
   /// The instruction of the program that calls the operator.
-  static BreakSite site_of(const InterpFrame& polyfill);
+  static BreakSite site_of(InterpFrame& polyfill);
   static std::vector<at::Tensor> add_call(Capture& capture, const std::function<std::vector<at::Tensor>()>& record);
   /// The leaves of the result.
   static Ref record(Capture& capture, PyObject* pred, Branch& if_true, Branch& if_false, const Shared& shared);

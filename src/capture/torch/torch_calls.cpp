@@ -14,6 +14,7 @@
 #include "capture/calls/native_mode.h"
 #include "capture/capture.h"
 #include "capture/interpreter/errors.h"
+#include "capture/interpreter/frames.h"
 #include "capture/interpreter/operations.h"
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
@@ -49,11 +50,12 @@ const char* script_effect(PyObject* function) {
   return nullptr;
 }
 
-graph::TorchNode at_user_line(graph::TorchNode node, const InterpFrame* frame) {
+graph::TorchNode at_user_line(graph::TorchNode node, InterpFrame* frame) {
   if (!frame) return node;
   node.file = PyUnicode_AsUTF8(frame->info->code->co_filename);
   node.function = PyUnicode_AsUTF8(frame->info->code->co_qualname);
   node.line = frame->instr().line;
+  node.called_from = Frames::call_site(*frame);
   return node;
 }
 
