@@ -104,6 +104,7 @@ struct Capture::ThreadState {
     at::autocast::set_autocast_dtype(at::kCPU, cpu_dtype);
     at::autocast::set_autocast_dtype(at::kCUDA, cuda_dtype);
     at::autocast::set_autocast_cache_enabled(autocast_cache);
+    if (nesting == 0) at::autocast::clear_cache();  // of what PyTorch has kept of stand-ins
     for (int now = fake::AutocastCasts::depth(); now < nesting; ++now) at::autocast::increment_nesting();
     for (int now = fake::AutocastCasts::depth(); now > nesting; --now) at::autocast::decrement_nesting();
     at::impl::PythonTorchFunctionTLS::set_state(torch_function);

@@ -213,6 +213,7 @@ torch::autograd::Edge Session::history_of(graph::ValueId input, const at::Tensor
 at::Tensor Session::make_input(const at::Tensor& real, std::string name, const std::vector<shapes::Expr>& sizes) {
   const auto offset = shapes::Expr(real.storage_offset());
   at::Tensor tensor = make_sized_input(*this, real, std::move(name), {sizes, strides_in(real, sizes), offset});
+  if (tensor.requires_grad() && tensor.is_leaf()) leave_out_of_autocast_cache(tensor);
   if (const auto history = impl_->histories_.find(value_of(tensor)); history != impl_->histories_.end()) {
     // What comes back as its gradient is compared with these sizes: as symbols, lest they be assumed.
     torch::autograd::Node& node = *history->second->function;

@@ -243,7 +243,8 @@ PyObject* Callbacks::run(PyThreadState* thread, Frame* real, int throwflag, bool
     c.mode.callbacks_allowed = false;
     return run_uninterpreted(thread, real, throwflag);
   }
-  if (c.mode.torch_runs && is_import_code(real)) {
+  const bool by_torch = c.mode.torch_runs || (c.frame && module_of(c.frame->globals).starts_with("torch."));
+  if (by_torch && is_import_code(real)) {
     *handled = true;
     const NativeScope scope(c.mode);
     c.mode.callbacks_allowed = false;

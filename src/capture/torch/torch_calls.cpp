@@ -456,8 +456,11 @@ graph::PyArg TorchCalls::py_arg(PyObject* object) {
 void TorchCalls::collect_results(PyObject* result, std::vector<int32_t>& path, std::vector<graph::TorchResult>& results,
                                  int depth) {
   if (is_tensor(result)) {
-    const auto value = c.session->value_of(unpack_tensor(result));
-    if (value != graph::kNoValue) results.push_back({path, value});
+    const at::Tensor& tensor = unpack_tensor(result);
+    const auto value = c.session->value_of(tensor);
+    if (value == graph::kNoValue) return;
+    results.push_back({path, value});
+    if (tensor.requires_grad() && tensor.is_leaf()) c.session->leave_out_of_autocast_cache(tensor);
     return;
   }
   if (depth > 4 || (!PyTuple_Check(result) && !PyList_CheckExact(result))) return;
