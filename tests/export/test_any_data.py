@@ -1,4 +1,4 @@
-"""Exported programs where the data say sizes of 0 and 1, and numbers that become items of tensors."""
+"""Exported programs with data-dependent sizes of 0 and 1, and with numbers that become items of tensors."""
 
 from __future__ import annotations
 

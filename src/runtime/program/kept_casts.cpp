@@ -1,5 +1,4 @@
 // magneto::cached_cast: see graph/kept_casts.h.
-#include <ATen/Parallel.h>
 #include <ATen/SequenceNumber.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
