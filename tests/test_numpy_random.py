@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from compare import assert_same
+from fresh import python
 
 import magneto
 from magneto import _test_settings
@@ -383,3 +384,10 @@ def test_draws_of_other_threads_are_not_undone() -> None:
         thread.join()
     expected = np.random.RandomState(0).randint(1 << 30, size=600)
     assert sorted(expected.tolist()) == sorted(seen)
+
+
+def test_other_programs_do_not_import_it() -> None:
+    program = (
+        "import sys, torch, magneto; magneto.compile(torch.sin)(torch.ones(3)); print('numpy.random' in sys.modules)"
+    )
+    assert python("-c", program).stdout == "False\n"

@@ -93,7 +93,18 @@ bool is_made_generator(const Capture& c, PyObject* object) {
   return guards::is_numpy_random(object) && !c.world.source_of(object);
 }
 
+/// Asked of each call: numpy.random is not imported for the sake of those that have nothing to do with it.
+static bool may_make_generator(PyObject* callable) {
+  if (PyType_Check(callable)) {
+    const char* const name = reinterpret_cast<PyTypeObject*>(callable)->tp_name;
+    return std::string_view(name) == "numpy.random.mtrand.RandomState";
+  }
+  return std::string_view(Py_TYPE(callable)->tp_name).ends_with("cython_function_or_method") &&
+         PyDict_GetItemString(PyImport_GetModuleDict(), "numpy.random");
+}
+
 Ref make_generator(Capture& c, PyObject* callable, const CallArgs& args) {
+  if (!may_make_generator(callable)) return {};
   static constinit Imported usual("numpy.random", "default_rng"), legacy("numpy.random.mtrand", "RandomState");
   if (callable != usual.get() && callable != legacy.get()) return {};
   if (args.values.size() != 1) return {};
