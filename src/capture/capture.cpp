@@ -45,6 +45,7 @@
 #include "python/abi/paused_collector.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
+#include "support/autocast_depth.h"
 #include "support/tensor_object.h"
 
 namespace magneto::capture {
@@ -83,7 +84,7 @@ struct Capture::ThreadState {
   at::ScalarType cpu_dtype = at::autocast::get_autocast_dtype(at::kCPU);
   at::ScalarType cuda_dtype = at::autocast::get_autocast_dtype(at::kCUDA);
   bool autocast_cache = at::autocast::is_autocast_cache_enabled();
-  int nesting = fake::AutocastCasts::depth();
+  int nesting = autocast_depth();
   at::impl::SavedTensorDefaultHooksTLS saved_hooks = at::SavedTensorDefaultHooks::get_tls_state();
   at::impl::PythonTorchFunctionTLS torch_function = at::impl::PythonTorchFunctionTLS::get_state();
   std::vector<PyObject*> modes = guards::function_modes();  // alive in torch_function
@@ -105,8 +106,8 @@ struct Capture::ThreadState {
     at::autocast::set_autocast_dtype(at::kCUDA, cuda_dtype);
     at::autocast::set_autocast_cache_enabled(autocast_cache);
     if (nesting == 0) at::autocast::clear_cache();  // of what PyTorch has kept of stand-ins
-    for (int now = fake::AutocastCasts::depth(); now < nesting; ++now) at::autocast::increment_nesting();
-    for (int now = fake::AutocastCasts::depth(); now > nesting; --now) at::autocast::decrement_nesting();
+    for (int now = autocast_depth(); now < nesting; ++now) at::autocast::increment_nesting();
+    for (int now = autocast_depth(); now > nesting; --now) at::autocast::decrement_nesting();
     at::impl::PythonTorchFunctionTLS::set_state(torch_function);
     PyErr_SetHandledException(handled.get());
     at::SavedTensorDefaultHooks::set_tls_state(saved_hooks);
@@ -430,7 +431,7 @@ Trace Capture::finish(const Ref& value) {
     end.torch_function_modes = start_state.torch_function_modes;
     end.torch_function_stack = start_state.torch_function_stack;
   }
-  exits.rebuilder->modes(start_state, end, fake::AutocastCasts::depth() - thread_state_->nesting);
+  exits.rebuilder->modes(start_state, end, autocast_depth() - thread_state_->nesting);
   exits.rebuilder->deferred_calls();
   exits.rebuilder->gradient_hooks();
   symbols.flush_checks();

@@ -25,7 +25,7 @@ bool is_crowded(const Context& context, const Segment& segment) {
   return static_cast<int64_t>(segment.entries.size()) + reserve >= entry_limit(context);
 }
 
-/// Its graph has no region of autocast around it that others cast in.
+/// torch.export captures.
 bool is_export(const Context& context) {
   return context.backend->operators == compiler::Backend::Operators::Users &&
          compiler::is_export(context.backend_callable.get());
@@ -80,14 +80,6 @@ CodePlace place_of(const Context& context, const capture::Start& start) {
 
 int64_t entry_limit(const Context& context) { return context.settings[&Settings::cache_size_limit]; }
 
-/// torch.export captures.
-static bool exports(const Context& context) {
-  if (!context.backend_callable) return false;
-  const Ref flag = Ref::steal(PyObject_GetAttrString(context.backend_callable.get(), "exports"));
-  PyErr_Clear();
-  return flag.get() == Py_True;
-}
-
 void set_up(capture::Capture& capture, const Context& context, const Segment& segment, const capture::Start& start) {
   capture.options.exit_every = settings().exit_every;
   capture.options.knows_buffers = !segment.data_changes;
@@ -106,10 +98,11 @@ void set_up(capture::Capture& capture, const Context& context, const Segment& se
   capture.options.assumes_bools = is_ours && !segment.memory.ends_at_data_sizes;
   capture.session->takes = {context.fullgraph || settings().capture_scalar_outputs,
                             takes_sizes || capture.options.tries_data_sizes};
-  capture.session->impl().casts.begin(!is_export(context));
   capture.options.fullgraph = context.fullgraph;
+  const bool exports = is_export(context);
+  capture.session->impl().casts.begin(/*shares=*/!exports);
   // Nothing runs an exported program otherwise where the data are others: it is to be right for all of them.
-  if (exports(context)) capture.session->set_in_general(true);
+  if (exports) capture.session->set_in_general(true);
   capture.options.exits_on_change = start.prologue_done && !context.fullgraph && is_crowded(context, segment);
 }
 

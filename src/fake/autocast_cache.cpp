@@ -11,6 +11,7 @@
 #include "fake/own_gradients.h"
 #include "fake/session.h"
 #include "graph/kept_casts.h"
+#include "support/autocast_depth.h"
 
 namespace magneto::fake {
 
@@ -73,14 +74,9 @@ at::Tensor AutocastCasts::record(Session& session, const at::Tensor& read, const
   return kept;
 }
 
-int AutocastCasts::depth() {
-  at::autocast::increment_nesting();
-  return at::autocast::decrement_nesting();
-}
-
 void AutocastCasts::begin(bool shares) {
   shares_ = shares;
-  is_in_outer_ = shares && depth() > 0;
+  is_in_outer_ = shares && autocast_depth() > 0;
 }
 
 void AutocastCasts::clear(graph::Graph& graph) {

@@ -42,8 +42,6 @@ class AutocastCasts {
   bool keeps(const at::Tensor& leaf, at::ScalarType dtype) const;
   bool has(const at::Tensor& leaf) const { return casts_.contains(leaf.unsafeGetTensorImpl()); }
 
-  /// Regions of autocast that this thread is in.
-  static int depth();
   /// The segment begins. `shares`: others may cast in its regions, too.
   void begin(bool shares);
   /// The segment is in the region in which it began.

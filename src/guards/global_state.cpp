@@ -10,6 +10,7 @@
 #include "guards/guards.h"
 #include "guards/objects.h"
 #include "python/imported.h"
+#include "support/autocast_depth.h"
 #include "support/tensor_object.h"
 
 namespace magneto::guards {
@@ -67,8 +68,7 @@ GlobalState GlobalState::read() {
   state.autocast_cpu = autocast(c10::DispatchKey::AutocastCPU);
   state.autocast_cuda = autocast(c10::DispatchKey::AutocastCUDA);
   state.autocast_cache = at::autocast::is_autocast_cache_enabled();
-  at::autocast::increment_nesting();
-  state.autocast_region = at::autocast::decrement_nesting() > 0;
+  state.autocast_region = autocast_depth() > 0;
   state.deterministic = context.deterministicAlgorithms();
   state.deterministic_warn_only = context.deterministicAlgorithmsWarnOnly();
   state.torch_function_enabled = torch_function == at::impl::TorchFunctionDisabledState::ENABLED;

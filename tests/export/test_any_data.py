@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,12 +14,7 @@ from torch.export import export
 
 import magneto
 
-
-@pytest.fixture(autouse=True)
-def _installed() -> Iterator[None]:
-    magneto.install()
-    yield
-    magneto.uninstall()
+pytestmark = pytest.mark.usefixtures("installed")
 
 
 def softmax_of_picked(x: torch.Tensor) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,14 +12,7 @@ import torch
 from compare import assert_same
 from torch.export import Dim, export
 
-import magneto
-
-
-@pytest.fixture(autouse=True)
-def _installed() -> Iterator[None]:
-    magneto.install()
-    yield
-    magneto.uninstall()
+pytestmark = pytest.mark.usefixtures("installed")
 
 
 def rows_are_zeros(n: torch.Tensor, y: torch.Tensor) -> Any:

@@ -7,7 +7,7 @@ import io
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,15 +18,9 @@ from torch._higher_order_ops.scan import scan
 from torch.export import AdditionalInputs, Dim, ExportedProgram, ShapesCollection, draft_export, export
 from torch.export.graph_signature import InputKind, OutputKind
 
-import magneto
 from magneto import exc
 
-
-@pytest.fixture(autouse=True)
-def _installed() -> Iterator[None]:
-    magneto.install()
-    yield
-    magneto.uninstall()
+pytestmark = pytest.mark.usefixtures("installed")
 
 
 X = torch.linspace(-1, 1, 12).view(3, 4)

@@ -7,7 +7,7 @@ import io
 import json
 import os
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,16 +18,10 @@ from torch import nn
 from torch.export import Dim, export, load, save
 from torch.utils import _pytree as pytree
 
-import magneto
 from magneto import exc
 from magneto._export import container, saved
 
-
-@pytest.fixture(autouse=True)
-def _installed() -> Iterator[None]:
-    magneto.install()
-    yield
-    magneto.uninstall()
+pytestmark = pytest.mark.usefixtures("installed")
 
 
 X = torch.linspace(-1, 1, 12).view(3, 4)

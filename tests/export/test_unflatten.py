@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,15 +13,9 @@ from compare import assert_same
 from torch import nn
 from torch.export import Dim, ExportedProgram, export, unflatten
 
-import magneto
 from magneto import exc
 
-
-@pytest.fixture(autouse=True)
-def _installed() -> Iterator[None]:
-    magneto.install()
-    yield
-    magneto.uninstall()
+pytestmark = pytest.mark.usefixtures("installed")
 
 
 X = torch.linspace(-1, 1, 12).view(3, 4)

@@ -20,6 +20,7 @@
 #include "guards/constants.h"
 #include "guards/objects.h"
 #include "python/abi/types.h"
+#include "support/autocast_depth.h"
 
 namespace magneto::capture {
 
@@ -272,7 +273,7 @@ Ref call_resolved(Capture& c, PyObject* callable, const Effect& effect, const Ca
 /// torch.clear_autocast_cache(), which the end of an outermost region calls.
 static void clear_casts(Capture& c) {
   fake::AutocastCasts& casts = c.session->impl().casts;
-  if (casts.is_in_outer() && fake::AutocastCasts::depth() > 0) {
+  if (casts.is_in_outer() && autocast_depth() > 0) {
     c.side_exit(BreakReason::OpaqueCall, "torch.clear_autocast_cache() in a region of autocast that began before");
   }
   casts.clear(c.graph);
