@@ -1,54 +1,95 @@
-"""Collectives inside compiled functions, with one process: eager's results, each call a side exit, no fallback."""
+"""Collectives inside compiled functions, with one, two and four processes: eager's results, in one graph."""
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import collectives
 import pytest
 from torch import distributed
 
 if not distributed.is_available():
     pytest.skip("this PyTorch has no torch.distributed", allow_module_level=True)
 
-PROGRAM = """
+
+def outcomes_of(script: Path, size: int, folder: Path) -> list[dict[str, Any]]:
+    """What each of so many processes prints."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-P", "-W", "ignore", str(script), str(rank), str(folder / "store"), str(size)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=folder,
+            env={**os.environ, "MAGNETO_CACHE_DIR": str(folder / "cache"), "OMP_NUM_THREADS": "1"},
+            text=True,
+        )
+        for rank in range(size)
+    ]
+    found = []
+    try:
+        for each in processes:
+            output, errors = each.communicate(timeout=300)
+            assert each.returncode == 0, errors
+            found.append(json.loads(output.splitlines()[-1]))
+    finally:
+        for each in processes:
+            each.kill()
+    return found
+
+
+@pytest.fixture(scope="module", params=[1, 2, 4])
+def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return outcomes_of(Path(collectives.__file__), request.param, tmp_path_factory.mktemp("processes"))
+
+
+@pytest.mark.parametrize("name", collectives.PROGRAMS)
+def test_each_process_gets_what_eager_gives(name: str, outcomes: list[dict[str, Any]]) -> None:
+    for rank, outcome in enumerate(outcomes):
+        for backend, every, dynamic, problems, breaks in outcome[name]:
+            assert not problems, (backend, every, dynamic)
+            has_exit = name in collectives.EXITS and (rank == 0 or name != "one_process_prints")
+            assert breaks > 0 if has_exit else breaks == 0 or every
+
+
+def test_a_group_made_anew_is_another_one(tmp_path: Path) -> None:
+    program = """
 import sys
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as collectives
 import magneto
 
-dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=0, world_size=1)
+def program(x):
+    group = dist.group.WORLD
+    return collectives.all_gather_tensor(x, 0, group) + group.size(), dist.get_rank()
 
-def reduced_in_place(x):
-    y = x * 2
-    dist.all_reduce(y)
-    return y + 1
-
-programs = {
-    "reduced": (1, lambda x: collectives.all_reduce(x * 2, "sum", [0]) + 1),
-    "waited": (1, lambda x: collectives.wait_tensor(collectives.all_reduce(x, "sum", dist.group.WORLD)) * 3),
-    "gathered": (1, lambda x: collectives.all_gather_tensor(x * 2, 0, [0]) + 1),
-    "scattered": (1, lambda x: collectives.reduce_scatter_tensor(x * 2, "sum", 0, [0]) + 1),
-    "reduced_in_place": (1, reduced_in_place),
-}
-for name, (least, program) in programs.items():
-    magneto.reset()
-    compiled = magneto.compile(program)
-    for factor in (1, 2):
-        x = torch.arange(6.0).view(2, 3) * factor
-        want, got = program(x), compiled(x)
-        assert torch.equal(want + 0, got + 0), name
-    stats = magneto.stats()
-    assert stats["breaks"] >= least and not stats["fallbacks"], (name, stats["break_reasons"], stats["fallbacks"])
-dist.destroy_process_group()
+compiled = magneto.compile(program, fullgraph=True)
+x = torch.ones(2, 2)
+for turn in range(3):
+    dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}{turn}", rank=0, world_size=1)
+    for _ in range(2):
+        (want, rank), (got, got_rank) = program(x), compiled(x)
+        assert torch.equal(want + 0, got) and rank == got_rank == 0
+    assert magneto.stats()["graphs"] == turn + 1, magneto.stats()
+    dist.destroy_process_group()
+try:
+    compiled(x)
+except (ValueError, RuntimeError, AttributeError) as error:
+    found = type(error)
+try:
+    program(x)
+except (ValueError, RuntimeError, AttributeError) as error:
+    assert type(error) is found
+else:
+    raise AssertionError("eager raised nothing")
 """
-
-
-def test_collectives_with_one_process(tmp_path: Path) -> None:
     run = subprocess.run(
-        [sys.executable, "-P", "-W", "ignore", "-c", PROGRAM, str(tmp_path / "store")],
+        [sys.executable, "-P", "-W", "ignore", "-c", program, str(tmp_path / "store")],
         cwd=tmp_path,
         capture_output=True,
         text=True,

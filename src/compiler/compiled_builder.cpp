@@ -6,6 +6,7 @@
 #include "graph/aliases.h"
 #include "graph/literal.h"
 #include "graph/text.h"
+#include "ops/kinds.h"
 #include "passes/effects.h"
 #include "runtime/program/compiled_steps.h"
 #include "runtime/program/dispatch_scope.h"
@@ -217,6 +218,7 @@ class Builder {
     // What may hand a view on is tracked: the view knows its base.
     const bool aliases = passes::traits_of(node.op).aliases;
     step.mode = composite || custom || aliases ? CallMode::Dispatched : CallMode::Direct;
+    step.waits = ops::is_kind(passes::traits_of(node.op), ops::starts_collective);
     if (step.mode == CallMode::Direct) step.typed = find_typed_call(step);
     return step;
   }

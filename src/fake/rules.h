@@ -71,6 +71,7 @@ struct RuleRow {
   X(losses)                      \
   X(random)                      \
   X(linalg)                      \
+  X(collectives)                 \
   X(whole)
 
 #define X(family) std::span<const RuleRow> family##_rules();

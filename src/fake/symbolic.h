@@ -91,6 +91,7 @@ struct SymbolicRow {
   X(compute)                         \
   X(images)                          \
   X(gradients)                       \
+  X(collectives)                     \
   X(linalg)
 
 #define X(family) std::span<const SymbolicRow> symbolic_##family##_rules();

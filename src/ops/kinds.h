@@ -34,6 +34,10 @@ inline constexpr Fact is_pooling = kind(14), is_pooling_backward = kind(15);
 /// Gives the cast that autocast keeps of argument 1 (graph/kept_casts.h): of the tensor itself, not of what it holds.
 inline constexpr Fact keeps_cast = kind(16);
 
+/// A collective of torch.distributed, which other threads or streams go on with; and what waits for one, giving its
+/// argument back: the same tensor, though its schema does not say so.
+inline constexpr Fact starts_collective = kind(17), awaits_collective = kind(18);
+
 inline bool is_kind(const Operator& op, Fact fact) { return (op.facts & kKinds) == static_cast<uint64_t>(fact); }
 
 }  // namespace magneto::ops

@@ -18,6 +18,7 @@
 #include "graph/symbols.h"
 #include "graph/text.h"
 #include "graph/versions.h"
+#include "ops/kinds.h"
 #include "passes/effects.h"
 #include "passes/functional_forms.h"
 #include "passes/passes.h"
@@ -178,6 +179,7 @@ class Functionaliser {
     refuse_hidden(node);
     if (traits.view) return add_view(node);
     if (traits.aliases) return add_alias(node);
+    if (ops::is_kind(traits, ops::awaits_collective)) return wait(node);
     std::vector<AtenArg> args = read_args(node);
     std::vector<const TensorMeta*> metas;
     for (const ValueId id : node.results) metas.push_back(id == kNoValue ? nullptr : &meta(id));
@@ -187,6 +189,13 @@ class Functionaliser {
       make_base(node.results[i], results[i]);
       set_now(node.results[i], results[i]);
     }
+  }
+
+  /// Of the graph's own collectives the run has waited before (Step::waits); others are new values of that memory.
+  void wait(const AtenNode& node) {
+    const auto id = std::get<ValueId>(node.args[0]);
+    if (out_.old().values[base_of(id)].kind == ValueKind::Result) return;
+    set_now(id, add_one(node.op, {read(id)}, meta(id)));
   }
 
   /// The results of a refused node are tensors of their own, for what comes behind it.

@@ -28,7 +28,9 @@ FOR_SYMBOLS = {
 CASES = {**RULE_CASES, **IMAGE_CASES}
 # Of graphs alone: tests/test_numpy.py.
 OF_GRAPHS = {"magneto::numpy", "magneto::view_as"}
-RULES = sorted(set(_testing.fake_rules()) - FOR_SYMBOLS - OF_GRAPHS)
+# Of several processes: tests/test_collectives.py.
+OF_GROUPS = {name for name in _testing.fake_rules() if name.startswith("_c10d_functional")}
+RULES = sorted(set(_testing.fake_rules()) - FOR_SYMBOLS - OF_GRAPHS - OF_GROUPS)
 
 
 def op_name(op):

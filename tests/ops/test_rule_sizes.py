@@ -19,7 +19,8 @@ rows = pytest.mark.parametrize("row", rule_sizes.CASES)
 
 
 def test_every_row_has_a_case() -> None:
-    assert set(rule_sizes.CASES) == set(_testing.fake_symbolic_rules())
+    of_groups = {row for row in _testing.fake_symbolic_rules() if row.startswith("_c10d_functional")}
+    assert set(rule_sizes.CASES) == set(_testing.fake_symbolic_rules()) - of_groups  # tests/test_collectives.py
 
 
 def spelling(row: str) -> str:

@@ -8,6 +8,7 @@
 #include "capture/calls/deferred.h"
 #include "capture/capture.h"
 #include "capture/torch/torch_calls.h"
+#include "capture/world/world.h"
 #include "guards/constants.h"
 
 namespace magneto::capture {
@@ -33,8 +34,12 @@ Ref Switches::read(PyObject* getter, const CallArgs& args, const std::string& na
   const bool plain = !args.kwnames && std::ranges::all_of(args.values, is_scalar);
   if (sets) put_back();
   Ref at_start = ask(getter, args.values);
-  if (!plain || !guards::is_constant(at_start.get())) c.side_exit(BreakReason::OpaqueCall, "call of " + name);
+  const bool is_object = is_identity_constant(at_start.get());  // the state is which of several objects
+  if (!plain || !(is_object || guards::is_constant(at_start.get()))) {
+    c.side_exit(BreakReason::OpaqueCall, "call of " + name);
+  }
   c.guards.state(getter, args.values, at_start.get());
+  if (is_object) return c.world.wrap(at_start.get(), c.sources.constant(at_start.get()));
   if (!sets) return at_start;
   put_again();
   return ask(getter, args.values);

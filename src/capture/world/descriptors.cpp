@@ -57,14 +57,15 @@ Ref Attributes::constant(PyObject* object) { return c.world.wrap(object, c.sourc
 
 Ref Attributes::bind_function(const Binding& of) {
   PyTypeObject* kind = of.kind();
-  if (kind != &PyFunction_Type && kind != &PyMethodDescr_Type && kind != &PyWrapperDescr_Type) return {};
-  Ref function = constant(of.descriptor);
+  const bool of_pybind = kind == &PyInstanceMethod_Type;
+  if (kind != &PyFunction_Type && kind != &PyMethodDescr_Type && kind != &PyWrapperDescr_Type && !of_pybind) return {};
+  Ref function = constant(of_pybind ? PyInstanceMethod_GET_FUNCTION(of.descriptor) : of.descriptor);
   if (!of.owner) return function;
   if (of.unbound) {
     *of.unbound = true;
     return function;
   }
-  if (kind == &PyFunction_Type) return checked(PyMethod_New(function.get(), of.owner));
+  if (kind == &PyFunction_Type || of_pybind) return checked(PyMethod_New(function.get(), of.owner));
   return checked(of.get());
 }
 

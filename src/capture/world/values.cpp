@@ -150,6 +150,7 @@ bool is_identity_constant(PyObject* object) {
   if (name == "numpy.ufunc" || name == "numpy._ArrayFunctionDispatcher") return true;
   if (name.starts_with("numpy.dtypes.") || name.starts_with("numpy.dtype[")) return true;
   if (PyType_Check(object) || PyModule_Check(object) || is_constant_type(type)) return true;
+  if (name.ends_with("ProcessGroup")) return true;  // whose size, rank and name don't change
   return PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(enum_type())) || is_enum_of_cpp(type);
 }
 

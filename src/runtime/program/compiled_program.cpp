@@ -313,8 +313,22 @@ class Run {
     push_arguments(call);
     scope_.enter(/*with_tracking=*/true);
     call.op.callBoxed(frame_.stack);
+    if (call.waits) wait_for(frame_.stack);
     scope_.enter(/*with_tracking=*/false);
     take_results(call);
+  }
+
+  /// For what other threads compute of these tensors.
+  static void wait_for(const torch::jit::Stack& started) {
+    static const auto wait = c10::Dispatcher::singleton().findSchemaOrThrow("_c10d_functional::wait_tensor", "");
+    for (const c10::IValue& result : started) {
+      if (result.isTensor()) {
+        torch::jit::Stack stack{result};
+        wait.callBoxed(stack);
+      } else if (result.isTensorList()) {
+        wait_for(torch::jit::Stack(result.toListRef().begin(), result.toListRef().end()));
+      }
+    }
   }
 
   at::Tensor operand(const Operand& operand) const {

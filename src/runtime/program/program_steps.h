@@ -70,6 +70,8 @@ struct Step {
   /// Symbols that its results say: the position among the tensors that it gives, and what to read there.
   std::vector<std::pair<size_t, graph::SymbolBinding>> symbols;
   int32_t node = -1;
+  /// A collective, whose operands and results lie in planned memory: it is waited for before the next step.
+  bool waits = false;
 };
 
 /// A constant that each run gets its own copy of.
