@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch.distributed import distributed_c10d as c10d
+from torch.overrides import TorchFunctionMode
 
 _names: dict[Any, str] = {
     c10d.ReduceOp.SUM: "sum",
@@ -146,3 +147,20 @@ def _lengths(tensor: Any, lengths: Any, group_size: int) -> Any:
     if lengths is not None and len(lengths) > 0:
         return list(lengths)
     return [tensor.size(0) // group_size] * group_size
+
+
+_functional: dict[Any, Callable[..., Any]] = {
+    c10d.all_reduce: all_reduce,
+    c10d.broadcast: broadcast,
+    c10d.all_gather: all_gather,
+    _all_gather_single: all_gather_single,
+    _reduce_scatter_single: reduce_scatter_single,
+    c10d.all_to_all_single: all_to_all_single,
+}
+
+
+class FunctionalMode(TorchFunctionMode):
+    """While CPython runs a segment again (src/runtime/plan/issued_collectives.h)."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _functional.get(func, func)(*args, **(kwargs or {}))

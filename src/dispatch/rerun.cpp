@@ -5,6 +5,7 @@
 #include "python/imported.h"
 #include "python/text.h"
 #include "runtime/plan/failed_call.h"
+#include "runtime/plan/issued_collectives.h"
 #include "runtime/program/promise.h"
 
 namespace magneto::dispatch {
@@ -105,6 +106,7 @@ PyObject* run_again(Context& context, Segment& segment, const CodePlace& place,
       is_assumption && (skips_step || (!is_promise && answers_otherwise(segment, context, of_state)));
   std::optional<runtime::RaiseAgain> raise_again(std::in_place, is_assumption ? nullptr : raised.get());
   std::pair<Ref, int> called_at;  // the operator that broke its promise
+  std::optional<runtime::IssuedAgain> issued_again(std::in_place);
   if (is_assumption) {
     fault = Fault::Assumption;
     result = again();
@@ -123,6 +125,7 @@ PyObject* run_again(Context& context, Segment& segment, const CodePlace& place,
     if (watch.saw_none() && result) fault = Fault::Ours;
     segment.raises.emplace(type->tp_name, fault);
   }
+  issued_again.reset();
   raise_again.reset();
   {
     SavedError saved;

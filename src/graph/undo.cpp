@@ -8,7 +8,7 @@
 
 #include "graph/aliases.h"
 #include "graph/overwrites.h"
-#include "ops/operator.h"
+#include "ops/kinds.h"
 
 namespace magneto::graph {
 
@@ -57,6 +57,7 @@ Undo undo_of(const Graph& graph, int32_t last_guarded) {
   std::vector<std::set<size_t>> roots(graph.values.size());  // inputs whose memory a value may be
   for (size_t i = 0; i < graph.inputs.size(); ++i) roots[graph.inputs[i]].insert(i);
   std::vector<History> history(graph.inputs.size());
+  bool issued = false;
   size_t written = 0, drawn = 0;  // by the operators in front of the last one that may fail
   const auto fails = [&] {
     written = undo.written.size();
@@ -67,6 +68,11 @@ Undo undo_of(const Graph& graph, int32_t last_guarded) {
     const Effects effects = effects_of(node.op);
     const bool raises = may_raise(graph, node), is_view = effects.aliases && !effects.writes;
     undo.may_raise |= raises;
+    const ops::Operator& known = ops::operator_of(node.op);
+    const bool collective = ops::is_kind(known, ops::starts_collective);
+    undo.reissues |=
+        issued && !collective && !ops::is_kind(known, ops::awaits_collective) && (raises || is_check(node));
+    issued |= collective;
     // It allocates memory, or raises before it has written anything.
     if (!is_view) fails();
     std::set<size_t> operands;

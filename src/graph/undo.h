@@ -30,6 +30,8 @@ struct Undo {
   bool may_raise = false;
   /// Behind the first write or draw something stands between an operator that may fail and the caller.
   bool needs_rerun = false;
+  /// What may fail stands behind a collective, which a second run must not issue again.
+  bool reissues = false;
 
   bool empty() const { return written.empty() && generators.empty(); }
 };

@@ -270,6 +270,31 @@ def index_out_of_range_handled(x: Any) -> Any:
     return collectives.all_reduce(y, "sum", world()) + 0
 
 
+@program
+def one_process_handles_an_error(x: Any) -> Any:
+    y = collectives.all_reduce(x.detach(), "sum", world())
+    z = collectives.all_gather_tensor(x.detach() * 3, 0, world()).sum(0)
+    try:
+        y = y[(x[0, :1].detach() * 0 + (77 if distributed.get_rank() == 0 else 0)).long()]
+    except IndexError:
+        y = y[:1] + 1
+    return collectives.all_reduce(y, "sum", world()) + z
+
+
+@program
+def one_process_handles_an_error_in_place(x: Any) -> Any:
+    y, z = x.detach() * 2, x.detach() + 1
+    distributed.all_reduce(y)
+    distributed.broadcast(z, SIZE - 1)
+    several = collectives.all_reduce_coalesced([y, z], "sum", world())
+    try:
+        y = y[(x[0, :1].detach() * 0 + (77 if distributed.get_rank() == 0 else 0)).long()]
+    except IndexError:
+        y = y[:1] + 1
+    distributed.all_reduce(y)
+    return y + z.sum() + several[0] - several[1]
+
+
 # With an exit.
 @program
 def asynchronous(x: Any) -> Any:

@@ -9,6 +9,7 @@
 
 #include "fake/dispatch_key.h"
 #include "python/text.h"
+#include "runtime/plan/issued_collectives.h"
 #include "runtime/plan/torch_errors.h"
 
 namespace magneto::runtime {
@@ -17,7 +18,6 @@ namespace {
 thread_local RaiseAgain* waiting = nullptr;
 }  // namespace
 
-/// Above everything, for operators of libraries that have raised.
 void raise_or_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const auto call = [&] {
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, fake::kFirstKey), stack);
@@ -48,7 +48,7 @@ namespace {
 void catch_calls(const c10::OperatorHandle& op) {
   static auto* caught = new std::unordered_set<c10::OperatorName>;
   const c10::OperatorName& name = op.operator_name();
-  if (!caught->insert(name).second) return;
+  if (is_caught(op) || !caught->insert(name).second) return;
   const std::string library = name.name.substr(0, name.name.find("::"));
   auto* made = new torch::Library(torch::Library::IMPL, library, fake::kFirstKey, __FILE__, __LINE__);
   const std::string own = name.name.substr(name.name.find("::") + 2);

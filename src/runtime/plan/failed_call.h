@@ -29,6 +29,9 @@ inline void note_earlier_call(const c10::OperatorHandle& op) {
   if (std::optional<FailedCall>& failed = failed_call(); failed && failed->op == op) ++failed->before;
 }
 
+/// A kernel above everything, for operators of libraries that have raised.
+void raise_or_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
 /// While it lives, that call, on this thread, raises `error`; null: it runs, and where it stands is noted.
 class RaiseAgain {
  public:

@@ -17,6 +17,7 @@
 #include "python/imported.h"
 #include "runtime/computation.h"
 #include "runtime/plan/failed_call.h"
+#include "runtime/plan/issued_collectives.h"
 #include "runtime/plan/saved_state.h"
 #include "runtime/plan/torch_errors.h"
 
@@ -389,6 +390,7 @@ void run_plan(const Plan& plan, PyObject* const* slots, Registers& registers) {
     if (!leaves && !plan.undo.empty()) saved = saved_state(plan, inputs, state);
     failed_call().reset();
     try {
+      const NotedCollectives noted(plan.undo.reissues);
       plan.computation->run(inputs.data(), outputs.data());
     } catch (const PythonError&) {
       if (leaves || is_for_the_caller(plan)) throw;
