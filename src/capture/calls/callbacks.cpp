@@ -70,12 +70,15 @@ bool is_torch_code(Frame* real) {
 /// Modules are imported: what runs for that, whose finders ever, is no part of the program.
 bool is_import_code(Frame* real) { return module_of(frame_globals(real)) == "importlib._bootstrap"; }
 
-/// Code of Python's library, or of Magneto, which looks on where modules are imported.
+/// Code of Python's library and of packages that PyTorch requires (C code of CPython 3.12 asks typing_extensions for
+/// the parameters of a generic class), or of Magneto, which looks on where modules are imported.
 bool is_library_code(Frame* real) {
   static PyObject* const library = PySys_GetObject("stdlib_module_names");
+  constexpr std::string_view kOthers[] = {"magneto",  "filelock", "fsspec", "jinja2",           "mpmath",
+                                          "networkx", "numpy",    "sympy",  "typing_extensions"};
   const std::string name(module_of(frame_globals(real)));
   const std::string top = name.substr(0, name.find('.'));
-  if (top == "magneto") return true;
+  if (std::ranges::find(kOthers, top) != std::end(kOthers)) return true;
   Ref package = Ref::steal(PyUnicode_FromString(top.c_str()));
   return !package || !library || PySet_Contains(library, package.get()) != 0;
 }
