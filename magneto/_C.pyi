@@ -166,6 +166,9 @@ def scanned(
 def copied_alone(tensor: torch.Tensor, memo: dict[int, Any], /) -> bool:
     """In a capture: whether it copies the tensor by an operator, with that memo; else False."""
 
+def set_inference_mode(enabled: bool, /) -> None:
+    """In a graph: torch.inference_mode is entered, or left and what it found put back."""
+
 def largest(numbers: Sequence[int], /) -> int:
     """max(numbers): in a capture without asking which one it is"""
 

@@ -21,6 +21,8 @@ from torch.nested._internal import nested_tensor
 from torch.nested._internal import ops as jagged_operators
 from torch.overrides import get_default_nowrap_functions
 
+from magneto import _C
+
 convert: Any = torch._tensor._convert
 jagged_view: Any = nested_tensor.nested_view_from_values_offsets_lengths
 signatures_of: Any = operator_schemas.get_signature_for_torch_op
@@ -350,12 +352,24 @@ def normalize_function(
 
 
 def enter_inference_mode(self: Any) -> None:
-    """torch.inference_mode.__enter__. Where the mode is off and stays off, what it does is to enable gradients."""
-    if self.mode or torch.is_inference_mode_enabled():
-        self._inference_mode_context = torch._C._InferenceMode(self.mode)
+    """torch.inference_mode.__enter__. Where the mode stays as it is, what it does is to switch gradients."""
+    if self.mode == torch.is_inference_mode_enabled():
+        self._inference_mode_context = torch.set_grad_enabled(not self.mode)
+    elif self.mode:
+        self._inference_mode_context = InferenceRegion()
     else:
-        self._inference_mode_context = torch.enable_grad()
+        self._inference_mode_context = torch._C._InferenceMode(False)
     self._inference_mode_context.__enter__()
+
+
+class InferenceRegion:
+    """torch._C._InferenceMode(True), as a graph has it."""
+
+    def __enter__(self) -> None:
+        _C.set_inference_mode(True)
+
+    def __exit__(self, *exception: Any) -> None:
+        _C.set_inference_mode(False)
 
 
 def gives_plain_result(function: Any) -> bool:

@@ -91,7 +91,22 @@ def many(x: torch.Tensor) -> Any:
     return x
 
 
-PROGRAMS = [factor, returned, unused, own_generator, decides, layers, text, other_draws, around_an_exit, raises, undone, many]  # fmt: skip
+def seeded(x: torch.Tensor) -> Any:
+    random.seed(3)
+    a = random.random()
+    OWN.seed(len(x))
+    b = OWN.gauss(0, 1)
+    random.seed(3)
+    return x * a, b, OWN.gauss(0, 1), random.randint(0, 99), a
+
+
+def seeded_between(x: torch.Tensor) -> Any:
+    before = random.gauss(0, 1)
+    random.seed(7)
+    return x * random.gauss(0, 1), before
+
+
+PROGRAMS = [seeded, seeded_between, factor, returned, unused, own_generator, decides, layers, text, other_draws, around_an_exit, raises, undone, many]  # fmt: skip
 
 
 def observe(function: Callable[..., Any], turns: int = 6) -> list[Any]:

@@ -45,6 +45,7 @@
 #include "python/abi/paused_collector.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
+#include "runtime/plan/inference_mode.h"
 #include "support/autocast_depth.h"
 #include "support/tensor_object.h"
 
@@ -96,6 +97,7 @@ struct Capture::ThreadState {
   ThreadState() { at::SavedTensorDefaultHooks::set_tracing(true); }
   ~ThreadState() {
     leave_transforms(transforms);
+    if (at::InferenceMode::is_enabled() != autograd.get_inference_mode()) runtime::set_inference_mode(false);
     at::GradMode::set_enabled(autograd.get_grad_mode());
     c10::AutogradState::get_tls_state().set_fw_grad_mode(autograd.get_fw_grad_mode());
     if (at::autocast::is_autocast_enabled(at::kCPU) != autocast_cpu)
@@ -231,7 +233,6 @@ void Capture::start_at(const Start& start) {
   frames.start_depth = start.depth;
   world.outside[start.function] = frames.root.function_source;
   if (start.prologue_done) {
-    constexpr uint8_t kCellOrFree = 0x40 | 0x80;  // CO_FAST_CELL, CO_FAST_FREE
     for (int32_t i = 0; i < start.info->nlocals; ++i) {
       PyObject* cell = frames.root.slots[i];
       if (!(start.info->kinds[i] & kCellOrFree) || !cell || !PyCell_Check(cell)) continue;
@@ -291,6 +292,8 @@ Trace Capture::run() {
   }
   mask_loops.require_none();
   if (const BreakSite* entry = entry_of_dual_level()) throw exits.restart_before(*entry, "it ends in forward-mode AD");
+  if (const BreakSite* entry = torch.inference.open_entry())
+    throw exits.restart_before(*entry, "it ends in inference mode");
   const bool is_open = transform_depth() > thread_state_->transforms;
   if (is_open) abandon(BreakReason::OpaqueCall, "the segment ends where a transform of torch.func is active");
   // A run forgets what was cast in the one region at its end, and would forget what was cast in the other with it.
@@ -374,6 +377,8 @@ void Capture::side_exit(BreakReason reason, std::string message) {
   if (!frame || mode.backwards_run) abandon(reason, std::move(message));
   if (const BreakSite* entry = entry_of_dual_level())
     throw exits.restart_before(*entry, "in forward-mode AD, " + message);
+  if (const BreakSite* entry = torch.inference.open_entry())
+    throw exits.restart_before(*entry, "in inference mode, " + std::string(break_info(reason).name) + ": " + message);
   // Frames that can't be cut here: the segment ends in front of the outermost call that led into them.
   const InterpFrame* cut = nullptr;
   std::string inside;

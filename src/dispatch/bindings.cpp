@@ -18,6 +18,7 @@
 #include "observe/times.h"
 #include "python/setting_values.h"
 #include "python/text.h"
+#include "runtime/plan/inference_mode.h"
 #include "runtime/plan/plan.h"
 #include "runtime/program/compiled_program.h"
 #include "runtime/program/held_memory.h"
@@ -338,6 +339,10 @@ PyObject* comptime(PyObject*, PyObject*) { Py_RETURN_FALSE; }
 /// Likewise (capture/torch/branches.cpp).
 PyObject* not_captured(PyObject*, PyObject*) { Py_RETURN_NONE; }
 PyObject* copied_alone(PyObject*, PyObject*) { Py_RETURN_FALSE; }
+PyObject* set_inference_mode(PyObject*, PyObject* enabled) {
+  runtime::set_inference_mode(enabled == Py_True);
+  Py_RETURN_NONE;
+}
 PyObject* linear_mark(PyObject*, PyObject*) { Py_RETURN_NONE; }
 PyObject* linear_check(PyObject*, PyObject*) { Py_RETURN_NONE; }
 PyObject* branch_taken(PyObject*, PyObject* pred) {
@@ -469,6 +474,8 @@ PyMethodDef dispatch_methods[] = {
      "the functions become graphs of their own; else None"},
     {"copied_alone", copied_alone, METH_VARARGS,
      "copied_alone(tensor, memo) -> whether a capture copies it by an operator"},
+    {"set_inference_mode", set_inference_mode, METH_O,
+     "set_inference_mode(enabled): what entering torch.inference_mode inside, and leaving it, is in a graph"},
     {"linear_mark", linear_mark, METH_VARARGS,
      "linear_mark(function, primals) -> a mark in a capture that linearizes it, or None"},
     {"linear_check", linear_check, METH_VARARGS,

@@ -13,6 +13,7 @@
 #include "python/abi/private.h"
 #include "python/abi/sets.h"
 #include "python/ref.h"
+#include "support/tensor_object.h"
 
 namespace magneto::guards {
 
@@ -222,13 +223,14 @@ size_t constant_hash(PyObject* object) {
 
 KeyMatch keys_match(PyObject* a, PyObject* b) {
   if (a == b) return KeyMatch::Yes;
-  if (PyTuple_CheckExact(a) && PyTuple_CheckExact(b)) return tuples_match(a, b);
+  const auto is_tuple = [](PyObject* key) { return PyTuple_CheckExact(key) || Py_TYPE(key) == size_class(); };
+  if (is_tuple(a) && is_tuple(b)) return tuples_match(a, b);
   if (PyWeakref_CheckRefExact(a) && PyWeakref_CheckRefExact(b) && PyWeakref_GET_OBJECT(a) != Py_None) {
     if (PyWeakref_GET_OBJECT(a) == PyWeakref_GET_OBJECT(b)) return KeyMatch::Yes;
   }
   // An exact tuple equals nothing that compares plainly.
-  bool plain_a = PyTuple_CheckExact(a) || has_plain_comparison(Py_TYPE(a));
-  bool plain_b = PyTuple_CheckExact(b) || has_plain_comparison(Py_TYPE(b));
+  bool plain_a = is_tuple(a) || has_plain_comparison(Py_TYPE(a));
+  bool plain_b = is_tuple(b) || has_plain_comparison(Py_TYPE(b));
   if (!plain_a || !plain_b) return KeyMatch::Unknown;
   PyObject* result = PyObject_RichCompare(a, b, Py_EQ);
   if (!result) {

@@ -176,7 +176,9 @@ Ref peek_numpy(PyObject* random, Py_ssize_t last) {
 
 /// As Random._randbelow does it: so many bits as the bound has, until they are below it.
 Ref draw_now(PyObject* random, Draw draw) {
-  static constinit Imported method("_random", "Random.random");
+  static constinit Imported method("_random", "Random.random"), seeds("_random", "Random.seed");
+  if (PyObject* seed = seed_of(draw))
+    return Ref::steal(PyObject_CallFunctionObjArgs(seeds.get(), random, seed, nullptr));
   if (draw == 0) return Ref::steal(PyObject_CallOneArg(method.get(), random));
   if (draw < 0) return bits_of(random, static_cast<int>(-draw));
   const int bits = std::bit_width(static_cast<uint64_t>(draw));

@@ -18,7 +18,7 @@ bool is_random(PyObject* object);
 bool is_numpy_random(PyObject* object);
 
 /// What is drawn: 0: random(); n > 0: an int below n, as randrange does it; -k: getrandbits(k), for k up to 62; below
-/// that, calls of methods of NumPy's.
+/// that, calls of methods of NumPy's, and of Python's that seed.
 using Draw = int64_t;
 
 /// `name(*args, **{kwnames: ...})`, of constants; `values` as vectorcalls have them. `seed` has one.

@@ -1101,3 +1101,67 @@ def method_caller_with_keywords_and_tee(x):
 def tee_that_is_handed_on(x):
     a, b = itertools.tee(iter([1, 2, 3]))
     return x + next(a), list(a), [next(b), next(b)]
+
+
+BY_SHAPE: dict[Any, int] = {(6,): 5, torch.Size([2, 3]): 3, torch.Size([2]): 7}
+
+
+@programs(lambda: (vector(),), lambda: (vector().view(2, 3),), lambda: (vector().view(3, 2),))
+def sizes_as_keys_of_a_dict_from_outside(x):
+    return x * BY_SHAPE.get(x.shape, 2), x.shape in BY_SHAPE, BY_SHAPE.get(tuple(x.shape))
+
+
+@programs.made()
+def a_dict_by_sizes_that_changes():
+    seen: dict[Any, int] = {}
+    turns = iter(range(4))
+
+    def program(x):
+        known = seen.get(x.shape, 0)
+        return x + known
+
+    def outer(x):
+        turn = next(turns)
+        if turn > 0:
+            seen[x.shape if turn == 1 else (6,)] = turn
+        return program(x)
+
+    outer.watched = [seen]  # type: ignore[attr-defined]
+    return outer
+
+
+@programs()
+def eval_of_an_expression(x):
+    k = 3
+    return eval("x * k + 1"), eval("[torch.sin(x), k, len(BY_SHAPE)]"), eval("(lambda v: v + 2)(k)")
+
+
+@programs.made()
+def eval_with_variables_of_the_function_around():
+    scale = 2
+
+    def program(x):
+        def inner():
+            return scale
+
+        return eval("x * scale") + inner(), eval("max([v for v in (1, 4, 2)])")
+
+    return program
+
+
+@programs(breaks=True)
+def eval_with_a_namespace(x):
+    return eval("x * k", {"x": x, "k": 4})
+
+
+@programs()
+def eval_that_raises(x):
+    try:
+        eval("x * missing_name")
+    except NameError as error:
+        first = str(error)
+    try:
+        eval("x *")
+    except SyntaxError as error:
+        return x, first, error.lineno
+    return x

@@ -50,6 +50,7 @@ Ref seed_of_generator(Capture& capture, const CallArgs& args);
 /// random.Random.random and getrandbits. (draws.cpp)
 Ref draw_number(Capture& capture, const CallArgs& args);
 Ref draw_bits(Capture& capture, const CallArgs& args);
+Ref seed_random(Capture& capture, const CallArgs& args);
 /// Its _randbelow, and magneto._polyfills.may_draws_decide. Null: not to be drawn by each run.
 Ref draw_by_function(Capture& capture, PyObject* function, const CallArgs& args);
 
@@ -66,6 +67,9 @@ PyObject* with_sizes(PyObject* callable, CallArgs& args, std::vector<Ref>& made)
 /// A transform of torch.func or forward-mode autograd works on the tensor; they know no operators of ours. (Under
 /// autograd they run one by one, and what they call has a derivative.)
 bool is_transformed(PyObject* object);
+
+/// eval. (evaluated.cpp)
+Ref handle_eval(Capture& capture, const CallArgs& args);
 
 /// magneto._C.copied_alone. (copied_tensors.cpp)
 Ref handle_copied_alone(Capture& capture, const CallArgs& args);

@@ -424,6 +424,7 @@ std::span<const HandlerRow> builtin_handlers() {
       {"builtins.any", handle_any},
       {"builtins.all", handle_all},
       {"_operator.call", handle_call},
+      {"builtins.eval", handle_eval},
       {"builtins.globals", handle_globals},
       {"builtins.vars", handle_vars},
   };

@@ -191,6 +191,7 @@ std::span<const HandlerRow> object_handlers() {
   static constexpr HandlerRow rows[] = {
       {"_random.Random.random", draw_number},
       {"_random.Random.getrandbits", draw_bits},
+      {"_random.Random.seed", seed_random},
       {"object.__new__", handle_object_new},
       {"object.__init__", handle_object_init},
       {"object.__getattribute__", handle_object_getattribute},

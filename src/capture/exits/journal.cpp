@@ -63,6 +63,11 @@ void Rebuilder::journal() {
     static constinit Imported number("_random", "Random.random"), bits("_random", "Random.getrandbits");
     static constinit Imported below("random", "Random._randbelow_with_getrandbits");
     for (const guards::Draw draw : guards::draws_until(last)) {
+      if (PyObject* value = guards::is_random(random.get()) ? guards::seed_of(draw) : nullptr) {
+        static constinit Imported seed("_random", "Random.seed");
+        emit(PlanOp::Call, {constant(seed.get()), build(random.get()), constant(value)});
+        continue;
+      }
       if (PyObject* caller = guards::caller_of(draw)) {
         emit(PlanOp::Call, {constant(caller), build(random.get())});
         continue;

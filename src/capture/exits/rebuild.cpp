@@ -9,6 +9,7 @@
 #include <span>
 
 #include "capture/calls/calls.h"
+#include "capture/exits/exit_builder.h"
 #include "capture/interpreter/errors.h"
 #include "capture/interpreter/frames.h"
 #include "capture/interpreter/operations.h"
@@ -20,6 +21,7 @@
 #include "capture/torch/class_tensors.h"
 #include "capture/torch/gradients.h"
 #include "capture/torch/tensor_map.h"
+#include "capture/torch/torch_calls.h"
 #include "capture/world/containers.h"
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
@@ -227,8 +229,13 @@ int32_t Rebuilder::build_tensor(PyObject* value) {
     output_tensors_.push_back(tensor);
   }
   const bool plain = Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(tensor_class());
+  const bool in_region = c.torch.inference.entry.has_value();
+  if (in_region && is_view_of_inference_mode(tensor)) {
+    throw c.exits.restart_before(*c.torch.inference.entry, "it hands on a view that was made in inference mode");
+  }
+  const PlanOp op = in_region && tensor.is_inference() ? PlanOp::InferenceOutput : PlanOp::Output;
   const int32_t output = memo_[value] =
-      emit(PlanOp::Output, {}, plain ? nullptr : reinterpret_cast<PyObject*>(Py_TYPE(value)), index);
+      emit(op, {}, plain ? nullptr : reinterpret_cast<PyObject*>(Py_TYPE(value)), index);
   fill_instance_dict(output, value);
   if (tensor.requires_grad() && c.gradients.grads.contains(id)) c.gradients.set_at_end(value);
   return output;

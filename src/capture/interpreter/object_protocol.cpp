@@ -347,12 +347,14 @@ Ref ObjectProtocol::read_dict(const Item& item) {
 
 /// Subclasses too, but those that keep an order of their own.
 bool ObjectProtocol::write_dict(const Item& item, PyObject* value) {
-  if (!c.world.is_outside(item.container) || !PyDict_Check(item.container) || PyODict_Check(item.container) ||
-      !c.world.original_key(item.key)) {
+  if (!c.world.is_outside(item.container) || !PyDict_Check(item.container) || PyODict_Check(item.container)) {
     return false;
   }
-  if (!value && !c.overlays.dict_lookup(item.container, item.key)) raise_key_error(item.key);
-  c.overlays.store_entry(item.container, item.key, value);
+  PyObject* const original = c.world.original_key(item.key);
+  if (!original) return false;
+  PyObject* const key = PyTuple_Check(item.key) ? original : item.key;
+  if (!value && !c.overlays.dict_lookup(item.container, key)) raise_key_error(key);
+  c.overlays.store_entry(item.container, key, value);
   return true;
 }
 

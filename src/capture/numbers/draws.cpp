@@ -202,6 +202,16 @@ Ref draw_bits(Capture& capture, const CallArgs& args) {
   capture.side_exit(BreakReason::OpaqueCall, "call of the C function _random.Random.getrandbits");
 }
 
+Ref seed_random(Capture& capture, const CallArgs& args) {
+  const bool plain = args.values.size() == 2 && !args.kwnames && capture.numbers.is_drawable(args.values[0]);
+  const Ref seed = plain ? constant_argument(capture, args.values[1]) : Ref();
+  if (seed && PyLong_CheckExact(seed.get())) {
+    const Draw draw = guards::draw_of_call(MAGNETO_STR("seed"), {seed.get()}, nullptr);
+    if (Ref done = capture.numbers.seed(args.values[0], draw)) return done;
+  }
+  capture.side_exit(BreakReason::OpaqueCall, "call of the C function _random.Random.seed");
+}
+
 Ref draw_by_function(Capture& capture, PyObject* function, const CallArgs& args) {
   PyObject* name = reinterpret_cast<PyFunctionObject*>(function)->func_name;
   if (PyUnicode_CompareWithASCIIString(name, "may_draws_decide") == 0) {

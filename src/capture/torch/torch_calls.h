@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "capture/feedback.h"
+#include "capture/torch/inference_region.h"
 #include "capture/torch/switches.h"
 #include "graph/graph.h"
 #include "python/ref.h"
@@ -61,8 +62,9 @@ class TorchCalls {
   std::vector<std::shared_ptr<graph::Region>> regions;  // of the graph's operators, until it is finished
   int32_t region_calls = 0;                             // operators with regions so far
   int32_t last_guarded = -1;                            // the last node of the graph that is_guarded() was true for
-  std::optional<BreakSite> cast_in_next_region;         // first, with that in which the segment began left
-  bool handled_from_start = false;                      // a handler waits for what the first instruction raises
+  InferenceRegion inference;
+  std::optional<BreakSite> cast_in_next_region;  // first, with that in which the segment began left
+  bool handled_from_start = false;               // a handler waits for what the first instruction raises
 
   /// An operator is called with a tensor of such a class among its arguments: __torch_dispatch__ is interpreted, and
   /// its results take the arguments' place. (class_tensors.cpp)

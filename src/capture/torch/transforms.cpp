@@ -37,8 +37,9 @@ struct DualLevel {
 /// The levels of forward-mode AD that the capture of this thread has entered: PyTorch's are the process's.
 thread_local std::vector<DualLevel> dual_levels;
 
-/// In the program's frame: PyTorch's functions around the entry are called again as a whole.
-BreakSite entry_of_level(const InterpFrame* f) {
+}  // namespace
+
+BreakSite entry_of_region(const InterpFrame* f) {
   static constexpr std::string_view around[] = {"magneto._polyfills", "torch.autograd.forward_ad"};
   const auto is_around = [](PyObject* function) {
     PyObject* module = function && PyFunction_Check(function) ? PyFunction_GET_MODULE(function) : nullptr;
@@ -48,13 +49,11 @@ BreakSite entry_of_level(const InterpFrame* f) {
   return {f->info->code, f->pc};
 }
 
-}  // namespace
-
 Ref enter_dual_level(Capture& capture, const CallArgs& args) {
   if (!args.values.empty()) capture.side_exit(BreakReason::OpaqueCall, "call of torch._C._enter_dual_level");
   const bool inside = transform_depth() > 0;
   dual_levels.push_back({ForwardADLevel::get_next_idx(), std::nullopt});
-  if (!inside) dual_levels.back().entry = entry_of_level(capture.frame);
+  if (!inside) dual_levels.back().entry = entry_of_region(capture.frame);
   return checked(PyLong_FromUnsignedLongLong(dual_levels.back().number));
 }
 

@@ -38,6 +38,10 @@ Ref call_in_transforms(Capture& capture, PyObject* function, const CallArgs& arg
 bool is_of_transforms(std::span<PyObject* const> args);
 Ref apply_in_transforms(Capture& capture, PyObject* function, const CallArgs& args);
 
+/// The call in the program's frame that enters a region which is not to be cut: PyTorch's functions around the entry
+/// are called again as a whole.
+BreakSite entry_of_region(const InterpFrame* frame);
+
 /// A level of forward-mode AD. No segment ends inside: it ends in front of the call that entered the outermost one.
 Ref enter_dual_level(Capture& capture, const CallArgs& args);
 Ref exit_dual_level(Capture& capture, const CallArgs& args);

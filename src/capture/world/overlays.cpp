@@ -10,6 +10,7 @@
 #include "capture/calls/special_methods.h"
 #include "capture/capture.h"
 #include "capture/interpreter/frames.h"
+#include "capture/numbers/draw_methods.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
@@ -75,10 +76,16 @@ PyObject* World::pinned(PyObject* object) {
 
 PyObject* World::original_key(PyObject* key) {
   if (is_scalar(key) || is_identity_constant(key)) return key;
-  if (PyTuple_CheckExact(key) || Py_TYPE(key) == method_wrapper_type()) {
+  if (PyTuple_CheckExact(key) || Py_TYPE(key) == size_class() || Py_TYPE(key) == method_wrapper_type()) {
     const Source* source = is_outside(key) ? source_of(key) : nullptr;
     const bool known = !is_outside(key) || (source && source->kind == SourceKind::Const);
-    return known && is_constant_key(key) ? key : nullptr;
+    if (known && is_constant_key(key)) return key;
+    Ref fixed = PyTuple_Check(key) ? constant_argument(c, key) : Ref();  // of sizes that are symbols
+    if (!fixed || !is_constant_key(fixed.get())) return nullptr;
+    if (!PyTuple_CheckExact(key))
+      fixed = checked(PyObject_CallOneArg(reinterpret_cast<PyObject*>(size_class()), fixed.get()));
+    keep(fixed);
+    return fixed.get();
   }
   if (is_tensor(key)) {
     if (!fake::is_fake(unpack_tensor(key))) return nullptr;

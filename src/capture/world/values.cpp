@@ -121,7 +121,8 @@ static bool is_wrapper_of_constant(PyObject* object) {
 }
 
 bool is_constant_key(PyObject* key) {
-  if (!PyTuple_CheckExact(key)) return is_scalar(key) || is_identity_constant(key) || is_wrapper_of_constant(key);
+  if (!PyTuple_CheckExact(key) && Py_TYPE(key) != size_class())
+    return is_scalar(key) || is_identity_constant(key) || is_wrapper_of_constant(key);
   return std::ranges::all_of(std::span(&PyTuple_GET_ITEM(key, 0), PyTuple_GET_SIZE(key)), is_constant_key);
 }
 

@@ -61,6 +61,9 @@ struct Handler {
 
 struct Liveness;
 
+/// In CodeInfo::kinds: CO_FAST_CELL, CO_FAST_FREE.
+constexpr uint8_t kCellOrFree = 0x40 | 0x80;
+
 struct CodeInfo {
   PyCodeObject* code;             // borrowed: the cache below keeps it alive
   std::vector<Instr> instrs;      // prefixes and inline caches left out

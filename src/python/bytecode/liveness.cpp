@@ -13,8 +13,6 @@ struct Liveness {
 
 namespace {
 
-constexpr uint8_t kCellOrFree = 0x40 | 0x80;  // CO_FAST_CELL, CO_FAST_FREE
-
 /// The function names one of these.
 bool names_any(const CodeInfo& info, std::span<const char* const> names) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(info.names.get()); ++i) {

@@ -17,6 +17,7 @@
 #include "python/imported.h"
 #include "runtime/computation.h"
 #include "runtime/plan/failed_call.h"
+#include "runtime/plan/inference_mode.h"
 #include "runtime/plan/issued_collectives.h"
 #include "runtime/plan/saved_state.h"
 #include "runtime/plan/torch_errors.h"
@@ -101,8 +102,13 @@ void run_instr(const PlanInstr& instr, PyObject* const* outputs, Registers& regi
     case PlanOp::Const:
       registers.set(instr.dst, Py_NewRef(instr.object.get()));
       break;
-    case PlanOp::Output: {
-      PyObject* tensor = outputs[instr.index];
+    case PlanOp::Output:
+    case PlanOp::InferenceOutput: {
+      Ref made = Ref::borrow(outputs[instr.index]);
+      if (instr.op == PlanOp::InferenceOutput && !THPVariable_Unpack(made.get()).is_inference()) {
+        made = Ref::steal(require(THPVariable_Wrap(as_inference(THPVariable_Unpack(made.get())))));
+      }
+      PyObject* tensor = made.get();
       if (instr.object && Py_TYPE(tensor) != reinterpret_cast<PyTypeObject*>(instr.object.get())) {
         // As Tensor.as_subclass: the tensor has an object of its own class already.
         registers.set(instr.dst, require(THPVariable_Wrap(THPVariable_Unpack(tensor).alias(),
@@ -450,7 +456,8 @@ std::string Plan::print() const {
     result += "  ";
     if (instr.dst >= 0) result += "r" + std::to_string(instr.dst) + " = ";
     result += names[static_cast<int>(instr.op)];
-    if (instr.op == PlanOp::Slot || instr.op == PlanOp::Output || instr.op == PlanOp::GradMode) {
+    if (instr.op == PlanOp::Slot || instr.op == PlanOp::Output || instr.op == PlanOp::InferenceOutput ||
+        instr.op == PlanOp::GradMode) {
       result += " " + std::to_string(instr.index);
     }
     if (instr.object) result += " " + text(instr.object.get());

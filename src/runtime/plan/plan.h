@@ -27,6 +27,7 @@ namespace magneto::runtime {
   X(Slot, "dst = guard slot `index`")                                                                                  \
   X(Const, "dst = object")                                                                                             \
   X(Output, "dst = graph output `index` as a Python tensor (object: the type to wrap it as, or null)")                 \
+  X(InferenceOutput, "likewise, as a tensor that was made in inference mode")                                          \
   X(Tuple, "dst = tuple of args (object: the tuple subclass, or null)")                                                \
   X(FrozenSet, "dst = frozenset of args")                                                                              \
   X(Slice, "dst = slice(args)")                                                                                        \
