@@ -57,7 +57,7 @@ void refuse_operators(const Request& request, const lower::LoopProgram& program)
 
 Ahead compile_ahead(const Request& request) {
   observe::Events events;
-  const CompileWay way{.watched = request.watched, .place = request.place};
+  const CompileWay way{.watched = request.watched, .place = request.place, .regions = false};
   for (const graph::Value& value : request.graph.values) {
     if (!passes::is_dense_cpu(value.meta)) refuse_ahead(request, "tensors that are not dense CPU tensors");
   }

@@ -16,6 +16,7 @@
 #include "observe/limits.h"
 #include "observe/phase.h"
 #include "passes/passes.h"
+#include "passes/tiles.h"
 #include "runtime/device/device.h"
 #include "runtime/joint_computation.h"
 #include "runtime/sized_computation.h"
@@ -46,6 +47,7 @@ std::string text_of(const CompileWay& way) {
   std::string text = way.tuning.seconds > 0 ? "measured, " : "by rule, ";
   if (way.operators == Operators::Called) text += "called, ";
   if (way.operators == Operators::Exact) text += "exact, ";
+  if (!way.regions) text += "without regions, ";
   text += "weights ";
   for (const bool weight : way.watched) text += weight ? '1' : '0';
   return text;
@@ -86,6 +88,33 @@ std::chrono::milliseconds patience_of(const CompileWay& way) {
   return std::chrono::milliseconds(20'000 + static_cast<int64_t>(1000 * way.tuning.seconds));
 }
 
+/// Lowering makes kernels of all that the region does.
+bool is_all_kernels(const graph::Region& region) {
+  observe::Events nobody;
+  const lower::LoopProgram program =
+      lower::lower(passes::normalise(region.graph, {}, nobody), nobody, {.threads = at::get_num_threads()});
+  return std::ranges::all_of(program.steps, [](const lower::Step& step) { return step.kernel != nullptr; });
+}
+
+/// Attention by tiles, where kernels do what is done to a tile.
+passes::Functional with_tiles(passes::Functional functional, const CompileWay& way, graph::StageSink& sink) {
+  const bool generated = way.operators == Operators::Generated || way.operators == Operators::Interpreted;
+  if (!generated || !way.regions || !observe::allows(observe::Counted::Pass, "tile_attention")) return functional;
+  PhaseScope phase(nullptr, sink);
+  std::optional<passes::Functional> tiled = passes::tile_attention(functional);
+  if (!tiled) return functional;
+  bool all = true;
+  graph::for_each_region(tiled->graph, [&](const graph::Region& region) {
+    if (!all || !region.name.starts_with("tile_")) return;
+    all = is_all_kernels(region);
+    if (all) return;
+    sink.offer(graph::Stage::hints, [&] {
+      return "attention computes all scores at once: kernels don't do all that its score and mask functions do\n";
+    });
+  });
+  return all ? phase.done(std::move(*tiled), "tile_attention") : functional;
+}
+
 /// Cache, passes, measuring, lowering. What somebody looks at is made even where the cache has the program.
 lower::LoopProgram make_program(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink,
                                 Compiled& result) {
@@ -98,7 +127,8 @@ lower::LoopProgram make_program(const graph::Graph& graph, const CompileWay& way
 
   PhaseScope pass_phase("compile.backend.passes", sink);
   passes::Functional functional = pass_phase.done(
-      passes::normalise(graph, way.watched, sink, way.operators == Operators::Exact), graph::Stage::normal_form);
+      with_tiles(passes::normalise(graph, way.watched, sink, way.operators == Operators::Exact), way, sink),
+      graph::Stage::normal_form);
 
   if (way.tuning.seconds > 0) {
     runtime::Tuned tuned{.program = {}, .report = "from the cache on disk\n"};

@@ -62,6 +62,8 @@ struct CompileWay {
   std::string place;
   /// Of a graph that has no torch level any more: the user's line of each operator.
   std::vector<std::string> lines;
+  /// Operators that run regions may take the place of others.
+  bool regions = true;
   /// A half of a joint graph: its memory is pooled.
   bool trains = false;
 };

@@ -2,6 +2,7 @@
 // must be in memory.
 #pragma once
 
+#include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -43,6 +44,8 @@ class Lowering {
   LoopProgram program;
   /// The operator of the graph that made a node first, for messages; -1 for none.
   std::vector<int32_t> node_origin;
+  /// Lookups in whole tensors of which tiles are read: whoever reads tiles checks the indices of the others.
+  std::set<NodeId> lookups_of_tiles;
   int32_t origin_of(NodeId id) const { return static_cast<size_t>(id) < node_origin.size() ? node_origin[id] : -1; }
 
   // -- for rules

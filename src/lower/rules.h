@@ -190,7 +190,7 @@ bool exact_on_integers(Call& call);
 bool exact_square(Call& call);
 
 // X(family): `family_rules()` in rules_<family>.cpp.
-#define MAGNETO_LOWERING_FAMILIES(X) X(pointwise) X(reduction) X(index) X(matmul) X(backward)
+#define MAGNETO_LOWERING_FAMILIES(X) X(pointwise) X(reduction) X(index) X(matmul) X(backward) X(tiles)
 #define X(family) std::span<const RuleRow> family##_rules();
 MAGNETO_LOWERING_FAMILIES(X)
 #undef X

@@ -27,6 +27,8 @@ class RegionOperand final : public torch::CustomClassHolder {
     return outputs;
   }
 
+  const TensorComputation& computation() const { return *computation_; }
+
  private:
   std::shared_ptr<const TensorComputation> computation_;
 };
@@ -171,6 +173,8 @@ c10::IValue region_operand(std::shared_ptr<const TensorComputation> computation)
   c10::intrusive_ptr<torch::CustomClassHolder> operand = c10::make_intrusive<RegionOperand>(std::move(computation));
   return c10::IValue::make_capsule(std::move(operand));
 }
+
+const TensorComputation& computation_of(const c10::IValue& operand) { return region_of(operand)->computation(); }
 
 TORCH_LIBRARY_FRAGMENT(magneto, library) {
   const auto define = [&](const char* name, const char* arguments, auto kernel) {

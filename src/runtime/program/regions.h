@@ -12,5 +12,7 @@ namespace magneto::runtime {
 
 /// The operand that stands for a region, compiled.
 c10::IValue region_operand(std::shared_ptr<const TensorComputation> computation);
+/// What runs it, which the operand holds.
+const TensorComputation& computation_of(const c10::IValue& operand);
 
 }  // namespace magneto::runtime
