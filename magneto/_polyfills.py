@@ -419,7 +419,7 @@ def flex_attention(operator: Any, query: torch.Tensor, *args: Any, **kwargs: Any
     written = sys.modules[type(operator).__module__]
     out, logsumexp, largest = written.math_attention(query, *args, **kwargs)
     strides = query.stride()
-    order = [3, *sorted(range(3), key=lambda dim: strides[dim])][::-1]
+    order = [3, *sorted(range(3), key=lambda dim: (strides[dim], -dim))][::-1]
     dense = out.permute(order).clone(memory_format=torch.contiguous_format)
     return dense.permute([order.index(dim) for dim in range(4)]), logsumexp, largest
 

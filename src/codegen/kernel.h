@@ -100,4 +100,7 @@ struct CompileStats {
 };
 CompileStats compile_stats();
 
+/// at::parallel_for, which is serial in files that are compiled without OpenMP.
+void on_threads(int64_t begin, int64_t end, int64_t grain, const std::function<void(int64_t, int64_t)>& work);
+
 }  // namespace magneto::codegen

@@ -31,4 +31,8 @@ void run(const CompiledKernel& kernel, std::span<void* const> buffers, const int
       loops::bounds_message(kernel.kernel.messages[error.message ? error.message - 1 : 0], error.index, error.size));
 }
 
+void on_threads(int64_t begin, int64_t end, int64_t grain, const std::function<void(int64_t, int64_t)>& work) {
+  at::parallel_for(begin, end, grain, work);
+}
+
 }  // namespace magneto::codegen

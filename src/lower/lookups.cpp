@@ -51,7 +51,9 @@ bool covers(const Dag& dag, const std::vector<Expr>& map, const Sizes& sizes, co
 std::set<int32_t> partly_done_lookups(const Lowering& lowering) {
   const Dag& dag = lowering.dag;
   std::set<int32_t> result;
-  const auto is_lookup = [&](NodeId id) { return dag[id].kind == NodeKind::Gather && !lowering.lookups_of_tiles.contains(id); };
+  const auto is_lookup = [&](NodeId id) {
+    return dag[id].kind == NodeKind::Gather && !lowering.lookups_of_tiles.contains(id);
+  };
   bool any = false;
   for (NodeId id = 0; id < dag.size() && !any; ++id) any = is_lookup(id);
   if (!any) return result;

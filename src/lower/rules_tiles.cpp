@@ -1,5 +1,5 @@
-// A tile of what is computed: the expression anew, of nothing but the tile's elements. What else the whole tensor has is
-// computed nowhere (passes/tile_regions.cpp).
+// A tile of what is computed: the expression anew, of nothing but the tile's elements. What else the whole tensor has
+// is computed nowhere (passes/tile_regions.cpp).
 #include <map>
 
 #include "lower/lowering.h"
@@ -75,9 +75,9 @@ bool from_tile(Call& call) {
   const T tile = call.raw(0);
   const Sizes sizes = call.result_sizes(), at = call.size_list(2);
   const int64_t rank = static_cast<int64_t>(sizes.size());
-  return call.set_result({tile.dag, tile.dag->view(tile.id,
-                                                   {variable(rank - 2) - at[0].expr(), variable(rank - 1) - at[1].expr()},
-                                                   sizes)});
+  return call.set_result(
+      {tile.dag,
+       tile.dag->view(tile.id, {variable(rank - 2) - at[0].expr(), variable(rank - 1) - at[1].expr()}, sizes)});
 }
 
 /// (whole, at, sizes): of a tensor of up to four dimensions, the last of which are rows and columns.

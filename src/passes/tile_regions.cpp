@@ -96,18 +96,20 @@ class RegionMaker {
     const c10::ScalarType dtype = meta(scores_).dtype;
     const ValueId tile = tile_of(found_.masked);
     const Sizes row = {at_.rows};
-    const ValueId most = add("aten::amax", "", {tile, c10::IValue(std::vector<int64_t>{-1}), c10::IValue(false)}, dtype, row);
+    const ValueId most =
+        add("aten::amax", "", {tile, c10::IValue(std::vector<int64_t>{-1}), c10::IValue(false)}, dtype, row);
     const ValueId greatest = add("aten::maximum", "", {greatest_, most}, dtype, row);
     // A row without any score so far: nothing is subtracted from minus infinity.
-    const ValueId none = add("aten::eq", "Scalar", {greatest, c10::IValue(-std::numeric_limits<double>::infinity())},
-                             c10::kBool, row);
+    const ValueId none =
+        add("aten::eq", "Scalar", {greatest, c10::IValue(-std::numeric_limits<double>::infinity())}, c10::kBool, row);
     const ValueId zero = made_.add_constant(at::zeros({}, at::TensorOptions().dtype(dtype)));
     const ValueId from = add("aten::where", "self", {none, zero, greatest}, dtype, row);
     const ValueId factor = add("aten::exp", "", {difference(greatest_, from, row)}, dtype, row);
-    const ValueId weights = add("aten::exp", "", {difference(tile, column(from), {at_.rows, at_.columns})}, dtype,
-                                {at_.rows, at_.columns});
-    const ValueId added = add("aten::sum", "dim_IntList",
-                              {weights, c10::IValue(std::vector<int64_t>{-1}), c10::IValue(false), c10::IValue()}, dtype, row);
+    const ValueId weights =
+        add("aten::exp", "", {difference(tile, column(from), {at_.rows, at_.columns})}, dtype, {at_.rows, at_.columns});
+    const ValueId added =
+        add("aten::sum", "dim_IntList",
+            {weights, c10::IValue(std::vector<int64_t>{-1}), c10::IValue(false), c10::IValue()}, dtype, row);
     const ValueId scaled = add("aten::mul", "Tensor", {sum_, factor}, dtype, row);
     const ValueId sum = add("aten::add", "Tensor", {scaled, added, c10::IValue(1)}, dtype, row);
     const Sizes out = graph::sizes_of(meta(result_));
@@ -153,10 +155,10 @@ class RegionMaker {
         const ValueId tile = tile_of(indices[dim]);
         for (const bool above : {true, false}) {
           const Size bound = above ? table[dim] : Size(0) - table[dim];
-          const AtenArg limit = bound.is_static() ? AtenArg(c10::IValue(bound.number()))
-                                                  : AtenArg(graph::SizeArg{{bound.expr()}, false});
-          const ValueId outside = add(above ? "aten::ge" : "aten::lt", "Scalar", {tile, limit}, c10::kBool,
-                                      {at_.rows, at_.columns});
+          const AtenArg limit =
+              bound.is_static() ? AtenArg(c10::IValue(bound.number())) : AtenArg(graph::SizeArg{{bound.expr()}, false});
+          const ValueId outside =
+              add(above ? "aten::ge" : "aten::lt", "Scalar", {tile, limit}, c10::kBool, {at_.rows, at_.columns});
           bad = bad == kNoValue ? outside : both("aten::bitwise_or", bad, outside);
         }
       }
@@ -195,7 +197,9 @@ class RegionMaker {
   ValueId both(const char* name, ValueId a, ValueId b) {
     return add(name, "Tensor", {a, b}, c10::kBool, {at_.rows, at_.columns});
   }
-  ValueId column(ValueId row) { return add("aten::unsqueeze", "", {row, c10::IValue(1)}, meta(row).dtype, {at_.rows, 1}); }
+  ValueId column(ValueId row) {
+    return add("aten::unsqueeze", "", {row, c10::IValue(1)}, meta(row).dtype, {at_.rows, 1});
+  }
 
   void write(ValueId to, ValueId from) {
     made_.aten_nodes.push_back({find_op("aten::copy_"), {to, from, c10::IValue(false)}, {to}, -1});

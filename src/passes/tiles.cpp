@@ -67,8 +67,7 @@ ValueId operand(const AtenNode& node, size_t i) {
 TileFinder::TileFinder(const Functional& functional)
     : graph_(functional.graph), readers_(graph_.values.size()), leaves_(graph_.values.size(), false) {
   for (size_t i = 0; i < graph_.aten_nodes.size(); ++i) {
-    graph::for_each_operand(graph_.aten_nodes[i],
-                            [&](ValueId id) { readers_[id].push_back(static_cast<int32_t>(i)); });
+    graph::for_each_operand(graph_.aten_nodes[i], [&](ValueId id) { readers_[id].push_back(static_cast<int32_t>(i)); });
   }
   for (const ValueId id : graph_.outputs) leaves_[id] = true;
   for (const auto& write : functional.writes) leaves_[write.value] = true;
@@ -167,7 +166,8 @@ bool TileFinder::is_inside(const AtenNode& node, int64_t large) const {
     const auto* indices = std::get_if<std::vector<ValueId>>(&node.args[1]);
     return indices && indices->size() == graph_.values[operand(node, 0)].meta.sizes.size() &&
            std::ranges::none_of(*indices, [&](ValueId id) {
-             return id == kNoValue || (graph_.values[id].meta.dtype != c10::kLong && graph_.values[id].meta.dtype != c10::kInt);
+             return id == kNoValue ||
+                    (graph_.values[id].meta.dtype != c10::kLong && graph_.values[id].meta.dtype != c10::kInt);
            });
   }
   bool reads = false;
@@ -338,7 +338,8 @@ std::optional<TiledAttention> TileFinder::find(int32_t index) const {
   const TensorMeta& masked = graph_.values[found.masked].meta;
   if (masked.sizes.size() != 4 || !is_working_dtype(masked.dtype) || leaves_[found.masked]) return std::nullopt;
   if (!is_last(softmax->args[1]) || !std::get<c10::IValue>(softmax->args[2]).isNone()) return std::nullopt;
-  if (!pays(found) || !find_scores(found) || graph_.values[found.scores].meta.dtype != masked.dtype) return std::nullopt;
+  if (!pays(found) || !find_scores(found) || graph_.values[found.scores].meta.dtype != masked.dtype)
+    return std::nullopt;
   if (leaves_[found.scores] || leaves_[operand(*producer(found.scores), 0)]) return std::nullopt;
   found.value = without_copies(value);
   find_conditions(found);
@@ -357,7 +358,8 @@ int32_t TiledAttention::first() const {
   return place;
 }
 
-// -- writing -----------------------------------------------------------------------------------------------------------
+// -- writing
+// -----------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -399,8 +401,8 @@ class Writer {
     if (index == found.maximum) return out_.set(node.results[0], made_[2]);
     const TensorMeta meta = out_.old().values[node.results[0]].meta;
     const double infinity = std::numeric_limits<double>::infinity();
-    out_.set(node.results[0], out_.add(find_op("aten::eq", "Scalar"), {made_[2], c10::IValue(-infinity)}, {&meta},
-                                       node.torch_node)[0]);
+    out_.set(node.results[0],
+             out_.add(find_op("aten::eq", "Scalar"), {made_[2], c10::IValue(-infinity)}, {&meta}, node.torch_node)[0]);
   }
 
  private:

@@ -1,5 +1,5 @@
-// Attention whose scores are computed by tiles: a block of queries by a block of keys at a time. What is found, and what
-// is written in its place (tiles.cpp, tile_regions.cpp).
+// Attention whose scores are computed by tiles: a block of queries by a block of keys at a time. What is found, and
+// what is written in its place (tiles.cpp, tile_regions.cpp).
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace magneto::passes {
 struct TiledAttention {
   /// The operators that it stands for: the last product, and others that read the scores.
   int32_t product = -1, logsumexp = -1, all_masked = -1, maximum = -1;
-  /// [batch, heads, length, head size]; key and value may have fewer heads, which groups of queries share, and stand for
-  /// tensors of the dtype in which scores are computed.
+  /// [batch, heads, length, head size]; key and value may have fewer heads, which groups of queries share, and stand
+  /// for tensors of the dtype in which scores are computed.
   graph::ValueId query = graph::kNoValue, key = graph::kNoValue, value = graph::kNoValue;
   /// The product of query and key, and what the softmax is of: [batch, heads, queries, keys].
   graph::ValueId scores = graph::kNoValue, masked = graph::kNoValue;
@@ -72,13 +72,13 @@ void give_geometry(graph::TensorMeta& meta, const shapes::Sizes& sizes);
 /// An argument that is a list of sizes.
 graph::AtenArg size_list(const shapes::Sizes& sizes);
 
-/// What `magneto::tiled_attention` runs for a tile, each a function of (position, scores, result, greatest, sum, operands
-/// of the graph around). `position` has nothing but sizes: batch, head, first query and first key of the tile.
+/// What `magneto::tiled_attention` runs for a tile, each a function of (position, scores, result, greatest, sum,
+/// operands of the graph around). `position` has nothing but sizes: batch, head, first query and first key of the tile.
 struct TileRegions {
   /// Scores become weights for values: what is done to each score, and the softmax so far, in place.
   std::shared_ptr<const graph::Region> scores;
-  /// Whether some score of the tile may be more than minus infinity: asked where they are masked. Whether an index in it
-  /// is out of bounds: asked where there are lookups, of tiles whose scores are not computed.
+  /// Whether some score of the tile may be more than minus infinity: asked where they are masked. Whether an index in
+  /// it is out of bounds: asked where there are lookups, of tiles whose scores are not computed.
   std::shared_ptr<const graph::Region> live, lookups;
   bool is_masked = false, looks_up = false;
   /// `live` and `lookups` are the same for all batches, for all heads.

@@ -9,7 +9,6 @@
 // The kernel differs in some cases: a row that is masked as a whole is 0, not NaN; it divides last, so that a sum can
 // overflow; NaN and infinity take other ways through its exp. Each of these leaves a trace in the result or in the
 // rows' logarithms of sums. Where there is one, all is computed anew, as written out.
-#include <ATen/Parallel.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/softmax.h>
@@ -20,6 +19,8 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+
+#include "codegen/kernel.h"
 
 namespace magneto::runtime {
 namespace {
@@ -32,7 +33,7 @@ constexpr int64_t kGrain = 1 << 16;
 bool all_finite(const at::Tensor& dense) {
   const auto* numbers = dense.const_data_ptr<float>();
   std::atomic<bool> finite = true;
-  at::parallel_for(0, dense.numel(), kGrain, [&](int64_t begin, int64_t end) {
+  codegen::on_threads(0, dense.numel(), kGrain, [&](int64_t begin, int64_t end) {
     // As integers, of which a loop takes several at a time.
     int32_t largest = 0;
     for (int64_t i = begin; i < end; ++i) {

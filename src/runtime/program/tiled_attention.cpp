@@ -18,12 +18,13 @@
 #include <limits>
 #include <numbers>
 
+#include "codegen/kernel.h"
 #include "runtime/program/regions.h"
 
 namespace magneto::runtime {
 namespace {
 
-constexpr int64_t kQueries = 64, kKeys = 256;
+constexpr int64_t kQueries = 128, kKeys = 256;
 
 struct Problem {
   at::Tensor query, key, value;
@@ -126,7 +127,7 @@ class Tile {
 template <typename Work>
 void for_each_block(const Problem& problem, int64_t count, const Work& work) {
   std::atomic<int64_t> next = 0;
-  at::parallel_for(0, std::min<int64_t>(at::get_num_threads(), count), 1, [&](int64_t, int64_t) {
+  codegen::on_threads(0, std::min<int64_t>(at::get_num_threads(), count), 1, [&](int64_t, int64_t) {
     const at::AutoDispatchBelowADInplaceOrView below;
     Tile tile(problem);
     for (int64_t i = next++; i < count; i = next++) work(tile, i);
@@ -163,7 +164,8 @@ class LiveTiles {
     const int64_t of_head = problem_.every_head ? b : b * problem_.heads + h;
     return live_[(of_head * problem_.query_blocks + query_block) * problem_.key_blocks + key_block] != 0 ||
            (!endless_.empty() &&
-            endless_[(batch * (problem_.heads / problem_.group) + head / problem_.group) * problem_.key_blocks + key_block] != 0);
+            endless_[(batch * (problem_.heads / problem_.group) + head / problem_.group) * problem_.key_blocks +
+                     key_block] != 0);
   }
 
  private:
@@ -175,7 +177,7 @@ class LiveTiles {
     std::vector<uint8_t> endless(problem_.batches * heads * blocks);
     std::atomic<bool> any = false;
     const auto* data = value.const_data_ptr<Number>();
-    at::parallel_for(0, static_cast<int64_t>(endless.size()), 1, [&](int64_t begin, int64_t end) {
+    codegen::on_threads(0, static_cast<int64_t>(endless.size()), 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t of_head = i / blocks, first = i % blocks * kKeys, last = std::min(first + kKeys, problem_.keys);
         const auto* from = data + of_head / heads * value.stride(0) + of_head % heads * value.stride(1);
@@ -260,7 +262,8 @@ void run_tiled_attention(const c10::OperatorHandle& /*op*/, torch::jit::Stack* s
       at::empty({problem.batches, problem.heads, problem.queries, problem.width}, options.dtype(dtype)),
       at::empty(rows, options), at::empty(rows, options)};
   if (results[1].numel() > 0) {
-    problem.query.scalar_type() == at::kDouble ? attend_as<double>(problem, results) : attend_as<float>(problem, results);
+    problem.query.scalar_type() == at::kDouble ? attend_as<double>(problem, results)
+                                               : attend_as<float>(problem, results);
   }
   for (const at::Tensor& result : results) torch::jit::push(*stack, result);
 }
