@@ -424,6 +424,58 @@ def flex_attention(operator: Any, query: torch.Tensor, *args: Any, **kwargs: Any
     return dense.permute([order.index(dim) for dim in range(4)]), logsumexp, largest
 
 
+def vmap_for_bhqkv(
+    fn: Any, prefix: tuple[Any, ...], suffix: tuple[Any, ...] = (), out_dims: Any = 0, group_dim: bool = False
+) -> Any:
+    """flex_attention._vmap_for_bhqkv: vmap over batch, head, query and key. Dimensions that the result does not depend on
+    are spread at the end, where their sizes need not be known: PyTorch's rules for tensors in a vmap ask for numbers.
+    """
+
+    def nested(*args: Any) -> Any:
+        mapped = fn
+        for at in (3, 2, 1, 0):
+            dims = tuple(0 if place == at else None for place in range(4))
+            mapped = torch.vmap(mapped, in_dims=prefix + dims + suffix, out_dims=out_dims)
+            if group_dim and at == 1:
+                mapped = torch.vmap(mapped, in_dims=prefix + dims + suffix, out_dims=out_dims)
+        return mapped(*args)
+
+    def spread(*args: Any) -> Any:
+        functorch = torch._C._functorch
+        first = len(prefix)
+        values, sizes, levels = list(args), [args[first + place].shape[0] for place in range(4)], []
+        try:
+            for place in range(4):
+                levels.append(functorch._vmap_increment_nesting(sizes[place], "error"))
+                for i in range(first):
+                    values[i] = functorch._add_batch_dim(values[i], 0, levels[-1])
+                values[first + place] = functorch._add_batch_dim(values[first + place], 0, levels[-1])
+            made = fn(*values)
+            if not isinstance(made, torch.Tensor):
+                return nested
+            with torch._C.DisableTorchFunction():
+                for place in (3, 2, 1, 0):
+                    if functorch.maybe_get_level(made) == levels[place]:
+                        made = functorch._remove_batch_dim(made, levels[place], sizes[place], 0)
+                    else:
+                        made = made.unsqueeze(0)
+                    levels.pop()
+                    functorch._vmap_decrement_nesting()
+                made = made.expand(*sizes, *made.shape[4:])
+        finally:
+            for _ in levels:
+                functorch._vmap_decrement_nesting()
+        return made
+
+    simple = out_dims == 0 and not group_dim and all(dim == 0 for dim in prefix) and all(dim is None for dim in suffix)
+
+    def mapped(*args: Any) -> Any:
+        made = spread(*args) if simple else nested
+        return nested(*args) if made is nested else made
+
+    return mapped
+
+
 def autograd_grad(
     outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool = False, create_graph: bool = True
 ) -> tuple[torch.Tensor, ...]:

@@ -132,10 +132,13 @@ def test_dynamic_lengths(score: str) -> None:
     with torch.no_grad():
         function(*tensors())
         compiled = magneto.compile(function, fullgraph=True, dynamic=True)
-        for length in (400, 399, 128, 257, 1):
-            given = tensors(length=length)
+        magneto.reset()
+        for batch, length in ((2, 400), (2, 399), (3, 128), (2, 257), (2, 33)):
+            given = tensors(batch, length=length)
             assert_alike(compiled(*given), function(*given))
-    assert is_tiled()
+        assert (magneto.stats()["graphs"], is_tiled()) == (1, True)
+        given = tensors(length=1)
+        assert_alike(compiled(*given), function(*given))
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "aot_eager_decomp_partition"])

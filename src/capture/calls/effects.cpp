@@ -10,6 +10,7 @@
 #include "capture/calls/special_methods.h"
 #include "capture/capture.h"
 #include "capture/numbers/numbers.h"
+#include "capture/numbers/symbols.h"
 #include "capture/torch/switches.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/torch/transforms.h"
@@ -299,6 +300,11 @@ Ref call_by_effect(Capture& c, PyObject* callable, const Effect& effect, CallArg
     case Policy::Torch:
       return c.torch.call_torch(callable, args);
     case Policy::State: {
+      std::vector<Ref> sizes;
+      for (PyObject*& value : args.values) {
+        if (!effect.is(table::takes_sizes)) break;
+        value = sizes.emplace_back(c.symbols.with_symints(value)).get();
+      }
       const bool clears = effect.is(table::clears_casts);  // PyTorch's own only when it runs
       if (clears) clear_casts(c);
       Ref result = clears

@@ -323,7 +323,8 @@ bool takes_symints(PyObject* callable) {
   const std::string_view function = c_function_name(callable);
   if (function.empty() && !is_operator_type(Py_TYPE(callable))) return false;
   const std::string name = function.empty() ? operator_base_name(callable) : "aten::" + std::string(function);
-  static auto* known = new std::unordered_map<std::string, bool>{{"aten::arange", true}};
+  static auto* known = new std::unordered_map<std::string, bool>{
+      {"aten::arange", true}, {"aten::_remove_batch_dim", true}};  // no operators, or of Scalars
   const auto [row, added] = known->try_emplace(name, false);
   if (!added) return row->second;
   for (const auto& op : torch::jit::getAllOperatorsFor(c10::Symbol::fromQualString(name))) {
