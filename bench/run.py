@@ -37,6 +37,7 @@ FRAMEWORKS = ("magneto", "peer")
 # setting `freezing`, for weights that never change. Models are compared with both.
 STEADY_FRAMEWORKS = {
     "patterns": FRAMEWORKS,
+    "attention_patterns": FRAMEWORKS,
     "models": (*FRAMEWORKS, "frozen"),
     "training": FRAMEWORKS,
     "training_patterns": FRAMEWORKS,
@@ -371,6 +372,7 @@ BENCHMARKS: dict[str, Callable[[int], Section]] = {
     "chained": bench_chained,
     "first_call": bench_first_call,
     "patterns": bench_steady("patterns"),
+    "attention_patterns": bench_steady("attention_patterns"),
     "models": bench_steady("models"),
     "training": bench_steady("training"),
     "training_patterns": bench_steady("training_patterns"),

@@ -5,6 +5,7 @@ Prints one JSON object on the last line of stdout. Frameworks: `magneto` and `pe
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
@@ -200,9 +201,8 @@ def overhead(framework: Framework, backend: str) -> dict[str, Any]:
 def steady(framework: Framework, backend: str, kind: str, row: str, batch: int, budget: float) -> dict[str, Any]:
     """Of patterns or of a model: the first call, a later call, and eager's."""
     programs: dict[str, tuple[Function, dict[str, Any], tuple[Any, ...]]] = {}
-    if kind == "patterns":
-        from patterns import patterns
-
+    if kind.endswith("patterns"):
+        patterns = importlib.import_module(kind).patterns
         chosen = row.split(",") if row else None
         for name, (function, arguments) in patterns().items():
             if chosen is None or name in chosen:

@@ -412,12 +412,20 @@ def item_as_index(self: Any, func: Any, types: Any, args: tuple[Any, ...] = (), 
     return func(*args, **(kwargs or {}))
 
 
-def flex_attention(operator: Any, query: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+def flex_attention(
+    operator: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any
+) -> Any:
     """The operator of flex_attention, as PyTorch computes it where there is no kernel for it: its score and mask
     functions are mapped over all scores. The result has the order of the query's strides, its last dimension innermost.
     """
     written = sys.modules[type(operator).__module__]
-    out, logsumexp, largest = written.math_attention(query, *args, **kwargs)
+    device = query.device.type
+    if torch.is_autocast_enabled(device) and hasattr(written, "_flex_attention_autocast_impl"):
+        dtype = torch.get_autocast_dtype(device)
+        narrow = [each if each.dtype == torch.float64 else each.to(dtype) for each in (query, key, value)]
+        with torch.autocast(device, enabled=False):
+            return flex_attention(operator, *narrow, *args, **kwargs)
+    out, logsumexp, largest = written.math_attention(query, key, value, *args, **kwargs)
     strides = query.stride()
     order = [3, *sorted(range(3), key=lambda dim: (strides[dim], -dim))][::-1]
     dense = out.permute(order).clone(memory_format=torch.contiguous_format)

@@ -88,11 +88,12 @@ std::chrono::milliseconds patience_of(const CompileWay& way) {
   return std::chrono::milliseconds(20'000 + static_cast<int64_t>(1000 * way.tuning.seconds));
 }
 
-/// Lowering makes kernels of all that the region does.
-bool is_all_kernels(const graph::Region& region) {
+/// Lowering makes kernels of all that the region does, which `sink` is shown.
+bool is_all_kernels(const graph::Region& region, graph::StageSink& sink) {
   observe::Events nobody;
   const lower::LoopProgram program =
       lower::lower(passes::normalise(region.graph, {}, nobody), nobody, {.threads = at::get_num_threads()});
+  sink.offer(graph::Stage::loops, [&] { return "of the region @" + region.name + "\n" + lower::print(program); });
   return std::ranges::all_of(program.steps, [](const lower::Step& step) { return step.kernel != nullptr; });
 }
 
@@ -106,7 +107,7 @@ passes::Functional with_tiles(passes::Functional functional, const CompileWay& w
   bool all = true;
   graph::for_each_region(tiled->graph, [&](const graph::Region& region) {
     if (!all || !region.name.starts_with("tile_")) return;
-    all = is_all_kernels(region);
+    all = is_all_kernels(region, sink);
     if (all) return;
     sink.offer(graph::Stage::hints, [&] {
       return "attention computes all scores at once: kernels don't do all that its score and mask functions do\n";

@@ -114,9 +114,9 @@ class RegionMaker {
     const ValueId sum = add("aten::add", "Tensor", {scaled, added, c10::IValue(1)}, dtype, row);
     const Sizes out = graph::sizes_of(meta(result_));
     write(result_, add("aten::mul", "Tensor", {result_, column(factor)}, dtype, out));
-    write(scores_, weights);
     write(sum_, sum);
     write(greatest_, greatest);
+    made_.outputs.push_back(weights);
     return std::move(made_);
   }
 

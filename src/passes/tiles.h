@@ -75,7 +75,7 @@ graph::AtenArg size_list(const shapes::Sizes& sizes);
 /// What `magneto::tiled_attention` runs for a tile, each a function of (position, scores, result, greatest, sum,
 /// operands of the graph around). `position` has nothing but sizes: batch, head, first query and first key of the tile.
 struct TileRegions {
-  /// Scores become weights for values: what is done to each score, and the softmax so far, in place.
+  /// Gives weights for values: what is done to each score, and the softmax, whose state so far is brought up to date.
   std::shared_ptr<const graph::Region> scores;
   /// Whether some score of the tile may be more than minus infinity: asked where they are masked. Whether an index in
   /// it is out of bounds: asked where there are lookups, of tiles whose scores are not computed.

@@ -95,8 +95,10 @@ class Tile {
     place(value_, {columns_, problem_.width}, {value.stride(2), value.stride(3)},
           value.storage_offset() + batch_ * value.stride(0) + head * value.stride(1) + column_ * value.stride(2));
     at::cpu::mm_out(scores_, query_, key_);
-    problem_.scores->compute(inputs_.data(), nullptr);
-    at::cpu::addmm_(result_, scores_, value_);
+    at::Tensor weights;
+    // Given back to the pool tile by tile: the next one gets the same memory.
+    problem_.scores->compute(inputs_.data(), &weights);
+    at::cpu::addmm_(result_, weights, value_);
   }
 
   /// The block's rows of the three results.
