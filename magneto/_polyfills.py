@@ -435,7 +435,7 @@ def flex_attention(
 def vmap_for_bhqkv(
     fn: Any, prefix: tuple[Any, ...], suffix: tuple[Any, ...] = (), out_dims: Any = 0, group_dim: bool = False
 ) -> Any:
-    """flex_attention._vmap_for_bhqkv: vmap over batch, head, query and key. Dimensions that the result does not depend on
+    """flex_attention._vmap_for_bhqkv: vmap over batch, head, query, key. Dimensions that the result does not depend on
     are spread at the end, where their sizes need not be known: PyTorch's rules for tensors in a vmap ask for numbers.
     """
 
