@@ -166,6 +166,12 @@ def scanned(
 def copied_alone(tensor: torch.Tensor, memo: dict[int, Any], /) -> bool:
     """In a capture: whether it copies the tensor by an operator, with that memo; else False."""
 
+def enter_dispatch_mode(mode: Any, /) -> None:
+    """In a capture: operators go to the mode's __torch_dispatch__."""
+
+def leave_dispatch_mode() -> None:
+    """In a capture: the innermost such mode is left."""
+
 def set_inference_mode(enabled: bool, /) -> None:
     """In a graph: torch.inference_mode is entered, or left and what it found put back."""
 

@@ -372,6 +372,18 @@ class InferenceRegion:
         _C.set_inference_mode(False)
 
 
+def enter_dispatch_mode(self: Any) -> Any:
+    """TorchDispatchMode.__enter__"""
+    self._lazy_init_old_dispatch_mode_flags()
+    _C.enter_dispatch_mode(self)
+    return self
+
+
+def leave_dispatch_mode(self: Any, *exception: Any) -> None:
+    """TorchDispatchMode.__exit__"""
+    _C.leave_dispatch_mode()
+
+
 def gives_plain_result(function: Any) -> bool:
     """What it gives is of no class of tensors, whatever it is called with."""
     return function in get_default_nowrap_functions()

@@ -294,6 +294,8 @@ Trace Capture::run() {
   if (const BreakSite* entry = entry_of_dual_level()) throw exits.restart_before(*entry, "it ends in forward-mode AD");
   if (const BreakSite* entry = torch.inference.open_entry())
     throw exits.restart_before(*entry, "it ends in inference mode");
+  if (const BreakSite* entry = torch.dispatch_modes.open_entry())
+    throw exits.restart_before(*entry, "it ends under a mode with a __torch_dispatch__");
   const bool is_open = transform_depth() > thread_state_->transforms;
   if (is_open) abandon(BreakReason::OpaqueCall, "the segment ends where a transform of torch.func is active");
   // A run forgets what was cast in the one region at its end, and would forget what was cast in the other with it.
@@ -379,6 +381,8 @@ void Capture::side_exit(BreakReason reason, std::string message) {
     throw exits.restart_before(*entry, "in forward-mode AD, " + message);
   if (const BreakSite* entry = torch.inference.open_entry())
     throw exits.restart_before(*entry, "in inference mode, " + std::string(break_info(reason).name) + ": " + message);
+  if (const BreakSite* entry = torch.dispatch_modes.open_entry())
+    throw exits.restart_before(*entry, "in a dispatch mode, " + std::string(break_info(reason).name) + ": " + message);
   // Frames that can't be cut here: the segment ends in front of the outermost call that led into them.
   const InterpFrame* cut = nullptr;
   std::string inside;

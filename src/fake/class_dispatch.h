@@ -28,13 +28,14 @@ void give_earlier_history(const at::Tensor& stand_in);
 /// would run what the class says.
 class ClassDispatchScope {
  public:
-  /// `below`: of autograd, as in a __torch_dispatch__, where PyTorch does not take composite operators apart.
-  ClassDispatchScope(ClassDispatch dispatch, bool below);
+  /// `below`: of autograd, as in a __torch_dispatch__, where PyTorch does not take composite operators apart. `every`:
+  /// operators on other tensors, or none, too, as under a mode.
+  ClassDispatchScope(ClassDispatch dispatch, bool below, bool every);
   ~ClassDispatchScope();
   ClassDispatchScope(const ClassDispatchScope&) = delete;
 
   const ClassDispatch dispatch;
-  const bool below;
+  const bool below, every;
 
  private:
   ClassDispatchScope* const outer_;

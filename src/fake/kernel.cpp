@@ -360,7 +360,9 @@ c10::DispatchKey decomposition_key(const c10::OperatorHandle& op, bool nested) {
 /// As PyTorch comes to a class's __torch_dispatch__. False: no tensor has one.
 bool call_class(const c10::OperatorHandle& op, Stack* stack) {
   if (!class_dispatch) return false;
-  bool found = false, nested = false;
+  // Autograd does a detach in place itself, and hands nothing on.
+  const bool of_autograd = op.operator_name().name == "aten::detach_" && !c10::InferenceMode::is_enabled();
+  bool found = class_dispatch->every && !of_autograd, nested = false;
   const auto look = [&](const at::Tensor& tensor) {
     if (!tensor.defined()) return;
     nested |= tensor.is_nested();
@@ -417,9 +419,10 @@ void run_whole(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* s
 
 }  // namespace
 
-ClassDispatchScope::ClassDispatchScope(ClassDispatch dispatch, bool below)
+ClassDispatchScope::ClassDispatchScope(ClassDispatch dispatch, bool below, bool every)
     : dispatch(std::move(dispatch)),
       below(below),
+      every(every),
       outer_(std::exchange(class_dispatch, this)),
       past_torch_(c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot})) {}
 ClassDispatchScope::~ClassDispatchScope() { class_dispatch = outer_; }

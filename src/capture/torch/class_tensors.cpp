@@ -213,13 +213,17 @@ bool holds_class_tensor(PyObject* object) {
 AboveClasses::AboveClasses(Capture& capture)
     : dispatch_([&capture](const c10::OperatorHandle& op,
                            torch::jit::Stack* stack) { capture.torch.call_dispatch(op, stack); },
-                capture.torch.is_dispatching()) {}
+                capture.torch.is_dispatching(), capture.torch.dispatch_modes.is_on()) {}
 
 ClassCall::ClassCall(Capture& capture, std::span<PyObject* const> args) {
-  if (std::ranges::none_of(args, holds_class_tensor)) return;
+  const bool in_mode = capture.torch.dispatch_modes.is_on();
+  if (!in_mode && std::ranges::none_of(args, holds_class_tensor)) return;
   bool needs_grad = false;
   for (PyObject* arg : args) {
     for_each_tensor(arg, [&](const at::Tensor& tensor) { needs_grad |= tensor.requires_grad(); });
+  }
+  if (in_mode && needs_grad && at::GradMode::is_enabled()) {
+    capture.side_exit(BreakReason::OpaqueCall, "gradients are needed under a mode with a __torch_dispatch__");
   }
   if (needs_grad && at::GradMode::is_enabled() && !capture.torch.is_dispatching()) {
     for (PyObject* arg : args) {
@@ -522,6 +526,11 @@ void TorchCalls::call_dispatch(const c10::OperatorHandle& op, torch::jit::Stack*
     }
     const Ref function = graph::overload_object(op);
     c.world.wrap(function.get(), c.sources.constant(function.get()));
+    if (c.torch.dispatch_modes.is_on()) {
+      Ref result = c.torch.dispatch_modes.ask({function.get(), all.get(), python.args.get(), python.kwargs.get()});
+      if (result.get() == Py_NotImplemented) refuse("a mode does not take " + callable_name(function.get()));
+      return result;
+    }
     for (PyTypeObject* type : types) {
       if (is_dtensor(type)) refuse("C++ of PyTorch dispatches the operators of a DTensor");
       PyObject* found = lookup_in_type(type, MAGNETO_STR("__torch_dispatch__"));

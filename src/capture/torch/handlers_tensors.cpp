@@ -270,6 +270,8 @@ std::span<const HandlerRow> tensor_handlers() {
       {"torch._C.TensorBase.detach_", handle_detach},
       {"magneto._C.copied_alone", handle_copied_alone},
       {"magneto._C.set_inference_mode", handle_inference_mode},
+      {"magneto._C.enter_dispatch_mode", handle_enter_dispatch_mode},
+      {"magneto._C.leave_dispatch_mode", handle_leave_dispatch_mode},
       {"magneto._C.linear_mark", make_linear_mark},
       {"magneto._C.linear_check", check_linear_mark},
       {"torch._C.TensorBase.storage_offset", handle_offset},

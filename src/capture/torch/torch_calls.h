@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "capture/feedback.h"
+#include "capture/torch/dispatch_modes.h"
 #include "capture/torch/inference_region.h"
 #include "capture/torch/switches.h"
 #include "graph/graph.h"
@@ -28,7 +29,7 @@ struct RedispatchedCall;
 
 class TorchCalls {
  public:
-  explicit TorchCalls(Capture& capture) : switches(capture), c(capture) {}
+  explicit TorchCalls(Capture& capture) : switches(capture), dispatch_modes(capture), c(capture) {}
   TorchCalls(const TorchCalls&) = delete;
 
   /// Runs a torch call (or any C code that may run torch operators) and records it at the torch level if it did, or
@@ -63,6 +64,7 @@ class TorchCalls {
   int32_t region_calls = 0;                             // operators with regions so far
   int32_t last_guarded = -1;                            // the last node of the graph that is_guarded() was true for
   InferenceRegion inference;
+  DispatchModes dispatch_modes;
   std::optional<BreakSite> cast_in_next_region;  // first, with that in which the segment began left
   bool handled_from_start = false;               // a handler waits for what the first instruction raises
 
