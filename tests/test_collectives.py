@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import collectives
+import distributed_tensors
 import pytest
 from torch import distributed
 
@@ -54,6 +55,30 @@ def test_each_process_gets_what_eager_gives(name: str, outcomes: list[dict[str, 
             assert not problems, (backend, every, dynamic)
             has_exit = name in collectives.EXITS and (rank == 0 or name != "one_process_prints")
             assert breaks > 0 if has_exit else breaks == 0 or every
+
+
+@pytest.fixture(scope="module", params=[1, 2, 4])
+def of_tensors(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    script = Path(distributed_tensors.__file__)
+    return outcomes_of(script, request.param, tmp_path_factory.mktemp("processes"))
+
+
+@pytest.mark.parametrize("name", distributed_tensors.PROGRAMS)
+def test_distributed_tensors(name: str, of_tensors: list[dict[str, Any]]) -> None:
+    for outcome in of_tensors:
+        for backend, every, gradients, problems, breaks in outcome[name]:
+            assert not problems, (backend, every, gradients)
+            if not every and not (gradients and backend == "eager"):
+                assert breaks > 0 if gradients and name in distributed_tensors.EXITS else breaks == 0, (
+                    backend,
+                    gradients,
+                )
+
+
+def test_a_distributed_tensor_that_differs(of_tensors: list[dict[str, Any]]) -> None:
+    """In its placements, mesh, sizes, dtype; and a plain one."""
+    for outcome in of_tensors:
+        assert not outcome["changed"]
 
 
 def test_a_group_made_anew_is_another_one(tmp_path: Path) -> None:

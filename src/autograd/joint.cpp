@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "autograd/distributed_gradients.h"
 #include "autograd/engine.h"
 #include "autograd/interpreted_hook.h"
 #include "autograd/kept_gradients.h"
@@ -284,8 +285,9 @@ JointTrace::Group JointTrace::trace_group(std::vector<size_t> roots, const std::
     return run_engine(*session_, edges, tangents, leaves);
   }();
   if (session_->refused()) throw Refused{};
-  for (at::Tensor& gradient : gradients) {
-    if (gradient.defined() && fake::is_jagged(gradient)) gradient = at::_nested_get_values(gradient);
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (gradients[i].defined() && fake::is_jagged(gradients[i])) gradients[i] = at::_nested_get_values(gradients[i]);
+    if (at::Tensor local = local_gradient(gradients[i], leaves[i]); local.defined()) gradients[i] = std::move(local);
   }
   auto next = gradients.begin();
   for (const Leaf& leaf : leaves_) {

@@ -39,11 +39,13 @@ bool belongs_to_operator(PyObject* context) {
   PyObject* function = function_of(context);
   if (!function) return false;
   const pybind11::object module = pybind11::getattr(function, "__module__", pybind11::none());
-  return pybind11::str(module).cast<std::string>() == "torch._library.autograd";
+  const std::string name = pybind11::str(module).cast<std::string>();
+  return name == "torch._library.autograd" || name.starts_with("torch.distributed.tensor.");
 }
 
 bool takes_none(const Node& node) {
-  return is_python(node) && !reinterpret_cast<THPFunction*>(context_of(node))->materialize_grads;
+  if (!is_python(node) || reinterpret_cast<THPFunction*>(context_of(node))->materialize_grads) return false;
+  return !belongs_to_operator(context_of(node));  // PyTorch's own hand None on
 }
 
 bool saves_tensors(const Node& node) {

@@ -417,6 +417,11 @@ void run_whole(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* s
   if (!call_ctc_loss(op, stack)) run_on_fakes(op, keys, stack);
 }
 
+void wait_at_once(const c10::OperatorHandle&, c10::DispatchKeySet, Stack* stack) {
+  static const auto wait = c10::Dispatcher::singleton().findSchemaOrThrow("_c10d_functional::wait_tensor", "");
+  wait.callBoxed(stack);
+}
+
 }  // namespace
 
 ClassDispatchScope::ClassDispatchScope(ClassDispatch dispatch, bool below, bool every)
@@ -445,6 +450,9 @@ void register_kernels() {
     register_ctc_loss(*whole);
     register_autocast_casts(*whole);
     register_sparse_gradients(*whole);
+    // Where PyTorch's own code makes a tensor that waits when it is used, the graph waits at once.
+    auto* waiting = new torch::Library(torch::Library::IMPL, "_c10d_functional", kFakeKey, __FILE__, __LINE__);
+    waiting->impl("_wrap_tensor_autograd", torch::CppFunction::makeFromBoxedFunction<&wait_at_once>());
     return true;
   }();
   (void)registered;

@@ -130,6 +130,23 @@ bool is_set_constant(PyObject* object) {
 
 }  // namespace
 
+/// Where a DTensor lies on one dimension of its mesh: what C++ code knows of it.
+bool placements_equal(PyObject* a, PyObject* b) {
+  for (const char* name : {"dim", "reduce_op"}) {
+    const Ref left = Ref::steal(PyObject_GetAttrString(a, name)), right = Ref::steal(PyObject_GetAttrString(b, name));
+    PyErr_Clear();
+    if (!left != !right || (left && !constants_equal(left.get(), right.get()))) return false;
+  }
+  return true;
+}
+
+bool is_placement_type(PyTypeObject* type) {
+  const std::string_view name = type->tp_name;
+  if (name != "Shard" && name != "Replicate" && name != "Partial") return false;
+  return type->tp_base && type->tp_base->tp_base &&
+         std::string_view(type->tp_base->tp_base->tp_name).ends_with("Placement");
+}
+
 bool is_constant(PyObject* object) {
   if (is_singleton(object) || PyBool_Check(object) || PyLong_CheckExact(object) || PyFloat_CheckExact(object) ||
       PyComplex_CheckExact(object) || PyUnicode_CheckExact(object) || PyBytes_CheckExact(object)) {
@@ -160,7 +177,8 @@ bool has_value(PyObject* object) {
                                [](PyObject* part) { return is_constant(part) || has_value(part); });
   }
   return PyLong_Check(object) || PyFloat_Check(object) || PyUnicode_Check(object) || PyBytes_Check(object) ||
-         PyComplex_Check(object) || PyRange_Check(object) || numpy_kind(Py_TYPE(object)) != NumPy::No;
+         PyComplex_Check(object) || PyRange_Check(object) || is_placement_type(Py_TYPE(object)) ||
+         numpy_kind(Py_TYPE(object)) != NumPy::No;
 }
 
 bool is_set_item(PyObject* object) {
@@ -209,6 +227,7 @@ bool constants_equal(PyObject* a, PyObject* b) {
   if (PySlice_Check(a)) return slices_equal(a, b);
   if (PyRange_Check(a)) return ranges_equal(a, b);
   if (const NumPy kind = numpy_kind(type); kind != NumPy::No) return numpy_numbers_equal(kind, a, b);
+  if (is_placement_type(type)) return placements_equal(a, b);
   return PyAnySet_Check(a) && sets_equal(a, b);
 }
 

@@ -19,6 +19,9 @@ bool is_set_item(PyObject* object);
 /// A set or frozenset of such items, also of a subclass: compared item by item, in the order of iteration.
 bool is_constant_set(PyObject* object);
 
+/// Shard, Replicate or Partial of torch.distributed.tensor, which don't change.
+bool is_placement_type(PyTypeObject* type);
+
 /// An int, float, complex, str or bytes, also of a subclass, a real number of NumPy, a range, or a slice of such:
 /// immutable, and comparable without running Python code.
 bool has_value(PyObject* object);

@@ -7,6 +7,7 @@
 
 #include <utility>
 
+#include "autograd/distributed_gradients.h"
 #include "fake/autograd_node.h"
 #include "fake/class_dispatch.h"
 #include "runtime/plan/torch_errors.h"
@@ -46,6 +47,7 @@ PyMethodDef kWithHistoryOfValues = {"with_history_of_values", with_history, METH
                                     "The jagged tensor, with the history of its values."};
 
 torch::autograd::Edge edge_of_input(const at::Tensor& input) {
+  if (autograd::is_dtensor(input)) return autograd::edge_of_local(input);
   if (!fake::is_jagged(input)) return torch::autograd::impl::gradient_edge(input);
   const c10::AutoGradMode with_grad(true);
   return torch::autograd::impl::gradient_edge(at::_nested_get_values(input));

@@ -14,7 +14,8 @@ namespace magneto::runtime {
 /// history then.
 extern PyMethodDef kWithHistoryOfValues;
 
-/// Where the gradient of an input goes. Of a jagged one the graph has the gradient of its values.
+/// Where the gradient of an input goes. Of a jagged one the graph has the gradient of its values, of a
+/// DTensor that of its local tensor.
 torch::autograd::Edge edge_of_input(const at::Tensor& input);
 
 }  // namespace magneto::runtime

@@ -19,6 +19,7 @@
 #include "capture/numpy/arrays.h"
 #include "capture/numpy/numpy_capture.h"
 #include "capture/torch/class_tensors.h"
+#include "capture/torch/distributed_tensors.h"
 #include "capture/torch/gradients.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/torch/torch_calls.h"
@@ -184,6 +185,11 @@ int32_t Rebuilder::build_wrapper(PyObject* value, const ClassTensor& known) {
   const bool has_history = static_cast<bool>(unpack_tensor(value).grad_fn());
   if (has_history && !fake::is_jagged(unpack_tensor(value))) {
     c.gradients.retry_without_classes("a tensor of the class is given that has a history");
+  }
+  if (is_distributed(value)) {
+    const int32_t local = build(local_tensor_of(value)), spec = constant(description_of(value));
+    const int32_t needs_grad = constant(unpack_tensor(value).requires_grad() ? Py_True : Py_False);
+    return memo_[value] = emit(PlanOp::Call, {constant(distributed_maker()), local, spec, needs_grad});
   }
   const int32_t values = has_history ? build_jagged_values(value) : -1;
   const int32_t args = build(known.args.get()), kwargs = build(known.kwargs.get());

@@ -20,6 +20,7 @@
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
 #include "capture/numbers/unknown_number.h"
+#include "capture/torch/distributed_tensors.h"
 #include "capture/torch/gradients.h"
 #include "capture/torch/nested_ints.h"
 #include "capture/torch/tensor_map.h"
@@ -197,11 +198,6 @@ std::optional<c10::IValue> operator_value(PyObject* object, const c10::Type& typ
   return std::nullopt;
 }
 
-/// Its __torch_dispatch__, which is for subclasses, calls the operator again.
-bool is_dtensor(PyTypeObject* type) {
-  return std::string_view(type->tp_name) == "DTensor" && module_of(type) == "torch.distributed.tensor";
-}
-
 }  // namespace
 
 bool holds_class_tensor(PyObject* object) {
@@ -368,7 +364,7 @@ Ref TensorMap::wrap_class_tensor(PyObject* raw, const guards::Source* source) {
   if (!fake::has_class_dispatch(tensor) || !tensor.has_storage()) return {};
   // What it has in slots (AsyncCollectiveTensor), a stand-in has not.
   const auto* plain = reinterpret_cast<PyTypeObject*>(tensor_class());
-  if (Py_TYPE(raw)->tp_basicsize > plain->tp_basicsize && !is_dtensor(Py_TYPE(raw))) return {};
+  if (Py_TYPE(raw)->tp_basicsize > plain->tp_basicsize && !is_distributed(raw)) return {};
   const bool nested = tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
   if (nested ? !has_nested_sizes(*tensor.unsafeGetTensorImpl()) : tensor.layout() != at::kStrided) return {};
   const bool empty = !nested && tensor.numel() == 0;
@@ -388,6 +384,7 @@ Ref TensorMap::wrap_class_tensor(PyObject* raw, const guards::Source* source) {
     inputs[c.graph.add_input(source->name(), meta)] = {Ref::borrow(raw), source};
   }
   c.world.keep(Ref::borrow(raw));
+  if (is_distributed(raw)) fill_distributed(c, raw, stand_in.get(), source);
   if (!nested) return stand_in;
   fill_nested_sizes(raw);
   if (tensor.grad_fn()) fake::give_earlier_history(unpack_tensor(stand_in.get()));
@@ -517,8 +514,9 @@ void TorchCalls::call_dispatch(const c10::OperatorHandle& op, torch::jit::Stack*
     if (with_history && op.schema().is_mutable()) {
       c.gradients.retry_without_classes("an operator writes where autograd records");
     }
-    const PythonCall python = python_call(c, op, values);
     const std::vector<PyTypeObject*> types = classes_of(values);
+    if (std::ranges::any_of(types, [](PyTypeObject* type) { return is_distributed(type); })) fix_sizes(values);
+    const PythonCall python = python_call(c, op, values);
     Ref all = checked(PyTuple_New(static_cast<Py_ssize_t>(types.size())));
     for (size_t i = 0; i < types.size(); ++i) {
       PyTuple_SET_ITEM(all.get(), i, Py_NewRef(reinterpret_cast<PyObject*>(types[i])));
@@ -532,7 +530,12 @@ void TorchCalls::call_dispatch(const c10::OperatorHandle& op, torch::jit::Stack*
       return result;
     }
     for (PyTypeObject* type : types) {
-      if (is_dtensor(type)) refuse("C++ of PyTorch dispatches the operators of a DTensor");
+      if (is_distributed(type)) {
+        std::string why;
+        Ref result = dispatch_distributed(c, function.get(), python.args.get(), python.kwargs.get(), why);
+        if (!result) refuse("an operator on DTensors: " + why);
+        return result;
+      }
       PyObject* found = lookup_in_type(type, MAGNETO_STR("__torch_dispatch__"));
       if (!found || Py_TYPE(found) != &PyClassMethod_Type) break;
       Ref result = ask_class(reinterpret_cast<PyObject*>(type),

@@ -20,6 +20,7 @@
 #include "capture/numbers/symbols.h"
 #include "capture/numbers/tried_numbers.h"
 #include "capture/torch/class_tensors.h"
+#include "capture/torch/distributed_tensors.h"
 #include "capture/torch/gradients.h"
 #include "capture/torch/torch_function.h"
 #include "capture/torch/transforms.h"
@@ -148,6 +149,7 @@ Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<
   dispatched_ = false;
   const auto mark = c.session->mark();
   const auto index = static_cast<int32_t>(c.graph.torch_nodes.size());
+  const auto forget = [&] { c.session->rollback(mark), c.graph.torch_nodes.resize(index); };
   const size_t operators = c.graph.aten_nodes.size(), symbols = c.graph.symbols.size();
   c.graph.torch_nodes.emplace_back();
   c.session->torch_node = index;
@@ -159,7 +161,8 @@ Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<
   c.mode.engine_runs = false;  // which has called the code that calls this
   Ref result = overridden ? run_noting(run, redispatched) : run_with_casts(c, run, calls_back);
   recorded.reset();
-  const bool of_class = dispatched_ || std::ranges::any_of(args, holds_class_tensor);
+  const bool of_class =
+      note_distributed(c, result.get()) || dispatched_ || std::ranges::any_of(args, holds_class_tensor);
   const bool transformed = result && !(makes_plain_leaf(target, result.get()) && !of_class) &&
                            (of_class || is_transforming() || holds_transformed(result.get()) ||
                             std::ranges::any_of(args, holds_transformed));
@@ -171,13 +174,12 @@ Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<
   called.reset();
   c.session->torch_node = -1;
   if (redispatched.function) {
-    c.session->rollback(mark);
-    c.graph.torch_nodes.resize(index);
+    forget();
     return call_override(redispatched, raises_itself(kind, target, redispatched));
   }
+  if (result && !dispatching_ && !c.session->refused()) pass_distributed(c, result.get(), forget);
   if (c.session->refused() || !result || c.errors.sticky) {
-    c.session->rollback(mark);
-    c.graph.torch_nodes.resize(index);
+    forget();
     c.errors.check_sticky();
     c.symbols.retry_without_rest();
     check_refusal();
@@ -198,14 +200,12 @@ Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<
     throw PythonError{};
   }
   if (c.gradients.reads_set_data(operators)) {
-    c.session->rollback(mark);
-    c.graph.torch_nodes.resize(index);
+    forget();
     c.side_exit(BreakReason::Mutation, "a tensor is read whose data was set before");
   }
   if (dispatched_) result = with_class(c, std::move(result));
   if (transformed && (!of_class || is_transforming()) && c.graph.symbols.size() > symbols) {
-    c.session->rollback(mark);
-    c.graph.torch_nodes.resize(index);
+    forget();
     c.side_exit(BreakReason::DataDependentValue, "a data-dependent number or size inside a transform");
   }
   if (c.graph.aten_nodes.size() == operators && (!always || transformed)) {

@@ -17,6 +17,7 @@
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
 #include "capture/world/world.h"
+#include "guards/constants.h"
 #include "guards/objects.h"
 #include "python/abi/dicts.h"
 #include "python/abi/private.h"
@@ -255,6 +256,13 @@ Ref make_namespace(PyTypeObject* type, const CallArgs& args) {
   return result;
 }
 
+/// It does not change: one object serves all runs.
+static Ref made_placement(Capture& capture, PyObject* type, const CallArgs& args) {
+  const auto [positional, keywords] = arguments_for_c(capture, args);
+  const Ref made = checked(PyObject_Call(type, positional.get(), keywords.get()));
+  return capture.world.wrap(made.get(), capture.sources.constant(made.get()));
+}
+
 }  // namespace
 
 Ref Calls::call_type(PyTypeObject* type, const CallArgs& given, bool past_metaclass) {
@@ -296,6 +304,7 @@ Ref Calls::call_type(PyTypeObject* type, const CallArgs& given, bool past_metacl
   const bool python_init = init && PyFunction_Check(init);
   const bool python_new = maker && Py_TYPE(maker) == &PyStaticMethod_Type;
   if (is_pure_type(type) || (exception && !python_init && !python_new)) return call_c_type(c, type, args);
+  if (guards::is_placement_type(type)) return made_placement(c, object, args);
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
     c.side_exit(BreakReason::OpaqueCall, std::string("an object of the C type ") + type->tp_name + " is made");
   }

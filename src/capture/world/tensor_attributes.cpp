@@ -150,11 +150,13 @@ bool is_compared_with_none(const InterpFrame* f) {
 
 Ref Attributes::read_grad(PyObject* owner, PyObject* name) {
   const auto value = c.session->value_of(unpack_tensor(owner));
-  if (const auto set = c.gradients.grads.find(value); set != c.gradients.grads.end()) return set->second;
-  const auto input = c.tensors.inputs.find(value);
-  if (input == c.tensors.inputs.end()) return Ref::borrow(Py_None);
-  Ref grad = checked(PyObject_GetAttr(input->second.real.get(), name));
-  const guards::Source* source = c.sources.grad(input->second.source);
+  if (const auto set = c.gradients.grads.find(value); value != graph::kNoValue && set != c.gradients.grads.end()) {
+    return set->second;
+  }
+  const auto [real, of_real] = c.tensors.original(owner);
+  if (!real) return Ref::borrow(Py_None);
+  Ref grad = checked(PyObject_GetAttr(real, name));
+  const guards::Source* source = c.sources.grad(of_real);
   // For which there is no stand-in: zero_grad() asks for no more.
   if (is_tensor(grad.get()) && unpack_tensor(grad.get()).is_sparse() && is_compared_with_none(c.frame)) {
     c.guards.type(source, Py_TYPE(grad.get()));
