@@ -40,6 +40,24 @@ bool flash_attention_for_cpu(C& call) {
              [](const at::DimVector& now) { return at::DimVector{now[1] * now[2], 1, now[1]}; });
 }
 
+/// (grad, query, key, value, out, logsumexp, ...) gives the gradients of the three, laid out as (batch, length, heads,
+/// head size). What the forward has not accepted is left to the kernel.
+bool flash_attention_for_cpu_backward(Call& call) {
+  const at::Tensor& query = call.tensor(1);
+  for (size_t i = 0; i < 4; ++i) {
+    const at::Tensor& each = call.tensor(i);
+    if (!each.defined() || !each.is_cpu() || each.dim() != 4 || each.scalar_type() != query.scalar_type() ||
+        !c10::isFloatingType(each.scalar_type()) || each.numel() == 0) {
+      return false;
+    }
+  }
+  for (size_t i = 1; i < 4; ++i) {
+    add(call, at::DimVector(call.tensor(i).sizes()), query.scalar_type(), query.device(),
+        [](const at::DimVector& now) { return at::DimVector{now[1] * now[2] * now[3], now[3], now[1] * now[3], 1}; });
+  }
+  return true;
+}
+
 /// (src, embed_dim, num_heads, ...) gives what it got, contiguous. What eager refuses is left to it.
 template <class C>
 bool transformer_encoder_layer(C& call) {

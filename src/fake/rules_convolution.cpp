@@ -160,6 +160,24 @@ bool adaptive_avg_pool2d(C& call) {
                       [&](const at::DimVector& now) { return strides_in_format(now, self.suggest_memory_format()); });
 }
 
+/// (grad, input, weight, bias_sizes, ..., mask). Of small ones the kernel itself says how its results lie, on zeros;
+/// large ones are taken for row-major, as PyTorch's meta kernel takes all.
+bool convolution_backward(Call& call) {
+  constexpr int64_t small = int64_t{1} << 18;
+  const at::Tensor &grad = call.tensor(0), &input = call.tensor(1), &weight = call.tensor(2);
+  const bool is_large = grad.numel() > small || input.numel() > small || weight.numel() > small;
+  if (!is_large || !grad.is_cpu() || !input.is_cpu() || !weight.is_cpu()) return false;
+  const auto wanted = call.arg(10).toBoolList();
+  if (wanted[2] && call.is_none(3)) return false;
+  const std::vector<int64_t> bias = wanted[2] ? call.ints(3) : std::vector<int64_t>();
+  size_t k = 0;
+  for (const at::IntArrayRef sizes : {input.sizes(), weight.sizes(), at::IntArrayRef(bias)}) {
+    call.result(wanted[k] ? call.empty(at::DimVector(sizes), grad.scalar_type(), grad.device()) : at::Tensor());
+    ++k;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::span<const RuleRow> convolution_rules() {

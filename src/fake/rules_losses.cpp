@@ -137,6 +137,15 @@ bool ctc_loss_backward(C& call) {
   return add(call, sizes_of<C>(log_probs), log_probs);
 }
 
+/// (grad, self, target, reduction), of the sizes that the forward has: row-major.
+bool mse_loss_backward(Call& call) {
+  const at::Tensor &grad = call.tensor(0), &self = call.tensor(1), &target = call.tensor(2);
+  const bool usual = self.is_cpu() && c10::isFloatingType(self.scalar_type()) && self.sizes() == target.sizes() &&
+                     target.scalar_type() == self.scalar_type() && grad.scalar_type() == self.scalar_type() &&
+                     at::is_expandable_to(grad.sizes(), self.sizes());
+  return usual && add(call, sizes_of<Call>(self), self);
+}
+
 }  // namespace
 
 std::span<const RuleRow> losses_rules() {

@@ -131,6 +131,56 @@ bool batch_norm_with_reserve(Call& call) {
   return true;
 }
 
+/// The gradients that a mask asks for, as argument `mask`: of the input, laid out like `format` says, and of two
+/// parameters. What is not asked for is undefined.
+bool add_gradients(Call& call, size_t mask, at::MemoryFormat format, const at::Tensor& weight, const at::Tensor& bias) {
+  const at::Tensor& input = call.tensor(1);
+  const auto wanted = call.arg(mask).toBoolList();
+  for (const at::Tensor* parameter : {&weight, &bias}) {
+    const bool is_bias = parameter == &bias;
+    if (wanted[is_bias ? 2 : 1] && (!parameter->defined() || parameter->dim() == 0)) return false;
+  }
+  const auto give = [&](const at::Tensor& of, at::MemoryFormat layout) {
+    call.result(new_like(call, of, of.scalar_type(), of.device(), layout));
+  };
+  wanted[0] ? give(input, format) : call.result(at::Tensor());
+  wanted[1] ? give(weight, at::MemoryFormat::Contiguous) : call.result(at::Tensor());
+  wanted[2] ? give(bias, at::MemoryFormat::Contiguous) : call.result(at::Tensor());
+  return true;
+}
+
+/// Arguments that the forward has accepted.
+bool is_gradient_of(const Call& call, const at::Tensor& input) {
+  return covered(input) && c10::isFloatingType(input.scalar_type()) && call.tensor(0).defined() &&
+         call.tensor(0).sizes() == input.sizes() && call.tensor(0).scalar_type() == input.scalar_type() &&
+         input.numel() > 0;
+}
+
+/// (grad, input, normalized_shape, mean, rstd, weight, bias, mask).
+bool native_layer_norm_backward(Call& call) {
+  if (!is_gradient_of(call, call.tensor(1))) return false;
+  return add_gradients(call, 7, at::MemoryFormat::Contiguous, call.optional_tensor(5), call.optional_tensor(6));
+}
+
+/// (grad, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps, mask). A bias is like the
+/// weight.
+bool native_batch_norm_backward(Call& call) {
+  const at::Tensor& input = call.tensor(1);
+  const at::Tensor weight = call.optional_tensor(2);
+  const at::MemoryFormat format = input.suggest_memory_format();
+  if (!is_gradient_of(call, input) || input.dim() < 2 || !input.is_contiguous(format)) return false;
+  return add_gradients(call, 9, format, weight, weight);
+}
+
+/// (grad, input, mean, rstd, weight, N, C, HxW, group, mask). Likewise.
+bool native_group_norm_backward(Call& call) {
+  const at::Tensor& input = call.tensor(1);
+  const at::Tensor weight = call.optional_tensor(4);
+  const at::MemoryFormat format = input.suggest_memory_format();
+  if (!is_gradient_of(call, input) || !input.is_contiguous(format)) return false;
+  return add_gradients(call, 9, format, weight, weight);
+}
+
 /// softmax, then where(row is all -inf, 0, softmax).
 template <class C>
 bool safe_softmax(C& call) {

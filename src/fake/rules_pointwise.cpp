@@ -443,6 +443,13 @@ bool native_dropout(Call& call) {
   return true;
 }
 
+/// (grad, mask, scale).
+bool native_dropout_backward(Call& call) {
+  const at::Tensor &grad = call.tensor(0), &mask = call.tensor(1);
+  if (!grad.is_cpu() || !(class_of(grad.scalar_type()) & kFloats) || mask.scalar_type() != at::kBool) return false;
+  return add_elementwise(call, {0, 1}, grad.scalar_type(), /*reduced=*/false);
+}
+
 bool bernoulli(Call& call) {
   const at::Tensor& self = call.tensor(0);
   if (!(class_of(self.scalar_type()) & (kFloats | kBools))) return false;

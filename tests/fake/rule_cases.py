@@ -289,6 +289,42 @@ def convolutions():
     yield (make(2, 4, 5, 9, 8), make(8, 4, 3, 3, 3), None, [1] * 3, [0] * 3, [1] * 3, False, [0] * 3, 1), {}
 
 
+def layer_norm_gradients():
+    for dtype in (F, H, torch.float64):
+        for x in (make(4, 3, dtype=dtype), make(3, 4, dtype=dtype).t(), make(2, 4, 3, dtype=dtype)):
+            weight = make(3, dtype=dtype)
+            mean, rstd = torch.native_layer_norm(x, [3], weight, weight, 1e-5)[1:]
+            for mask in ([True, True, True], [True, False, True], [False, True, False]):
+                yield (make(*x.shape, dtype=dtype), x, [3], mean, rstd, weight, weight, mask), {}
+            yield (make(*x.shape, dtype=dtype), x, [3], mean, rstd, None, None, [True, False, False]), {}
+
+
+def channel_inputs():
+    """An image and a gradient, which lies otherwise in the last ones."""
+    for dtype in (F, H):
+        x = make(2, 4, 3, 5, dtype=dtype)
+        last = x.contiguous(memory_format=torch.channels_last)
+        yield from ((x, x), (last, last), (x, last), (last, x))
+
+
+def batch_norm_gradients():
+    weight, zeros, ones = make(4), torch.zeros(4), torch.ones(4)
+    for x, grad in channel_inputs():
+        for train, mask in ((True, [True, True, True]), (True, [True, False, True]), (False, [True, True, True])):
+            yield (grad, x, weight, zeros, ones, zeros, ones, train, 1e-5, mask), {}
+        yield (grad, x, None, zeros, ones, zeros, ones, True, 1e-5, [True, False, False]), {}
+
+
+def group_norm_gradients():
+    for x, grad in channel_inputs():
+        weight = make(4, dtype=x.dtype)
+        mean, rstd = torch.native_group_norm(x, weight, weight, 2, 4, 15, 2, 1e-5)[1:]
+        if grad.stride() != x.stride():
+            continue  # the kernel refuses it
+        for mask in ([True, True, True], [True, False, True]):  # of others eager's kernel crashes with channels last
+            yield (grad, x, mean, rstd, weight, 2, 4, 15, 2, mask), {}
+
+
 def norm_inputs(*rest, dtypes=(F, H, torch.float64, I)):
     for dtype, size in itertools.product(dtypes, [(2, 4, 6, 5), (2, 4, 6), (2, 4)]):
         x = make(*size, dtype=dtype)
@@ -605,6 +641,9 @@ CASES = {
     "aten::_log_softmax": list(all_dims(False)),
     "aten::_softmax_backward_data": [((t, t, d, F), {}) for t in geometries() for d in (0, -1)],
     "aten::_log_softmax_backward_data": [((t, t, d, F), {}) for t in geometries() for d in (0, -1)],
+    "aten::native_layer_norm_backward": list(layer_norm_gradients()),
+    "aten::native_batch_norm_backward": list(batch_norm_gradients()),
+    "aten::native_group_norm_backward": list(group_norm_gradients()),
     "aten::_safe_softmax": list(all_dims()) + [((make(2, 3, dtype=H), 1, F), {})],
     "aten::_weight_norm_interface": [
         ((make(4, 3, 5, dtype=d), make(4, 1, 1, dtype=d), 0), {}) for d in (F, H, torch.float64, torch.float16)
@@ -864,6 +903,14 @@ CASES = {
     "aten::histc": [((t, 5, 0, 4), {}) for t in geometries()],
     # convolutions and images
     "aten::convolution": list(convolutions()),
+    "aten::convolution_backward": [  # only large ones are the rule's
+        (
+            (make(2, 8, 96, 96), make(2, 16, 96, 96), make(8, 16, 3, 3), [8])
+            + ([1, 1], [1, 1], [1, 1], False, [0, 0], 1, mask),
+            {},
+        )
+        for mask in ([True, True, True], [True, True, False], [False, True, True])
+    ],
     "aten::max_pool2d_with_indices": both(
         images([2, 2]), images([3, 3], [2, 2], [1, 1]), images([9, 9]), images([2, 2], [1, 1], [0, 0], [2, 2], True)
     ),
