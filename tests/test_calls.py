@@ -201,16 +201,18 @@ class Layer(torch.nn.Module):
         return x * recipe("a b", self.names)[1] + len(recipe("b", tuple({}))[0])
 
 
-def test_an_empty_tuple_is_a_key_of_an_lru_cache() -> None:
-    """There is one, whether an attribute has it or the program makes it, as einops does."""
+def test_tuples_are_keys_of_an_lru_cache() -> None:
+    """The empty one, whether an attribute has it or the program makes it, as einops does, and others by their value."""
     layer = Layer()
     compiled = magneto.compile(layer, fullgraph=True)
     x = torch.ones(2)
     assert compiled(x).tolist() == [3.0, 3.0]
     layer.names = ("one",)
-    with pytest.raises(magneto.exc.Unsupported, match="lru_cache"):  # another tuple each time: no key
-        compiled(x)
-    assert magneto.compile(layer)(x).tolist() == [4.0, 4.0]
+    assert compiled(x).tolist() == [4.0, 4.0]
+    recipe("a b", ("one",))[1] = 9.0  # what the cache has is the program's own
+    assert compiled(x).tolist() == [10.0, 10.0]
+    recipe.cache_clear()
+    assert compiled(x).tolist() == [4.0, 4.0]
     layer.names = ()
     assert compiled(x).tolist() == [3.0, 3.0]
 
