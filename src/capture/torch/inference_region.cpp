@@ -6,6 +6,7 @@
 #include "capture/calls/handlers.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/torch/transforms.h"
+#include "python/imported.h"
 #include "runtime/plan/inference_mode.h"
 #include "support/tensor_object.h"
 
@@ -21,10 +22,9 @@ Ref handle_inference_mode(Capture& capture, const CallArgs& args) {
   if (enabled) region.entry = entry_of_region(capture.frame);
   runtime::set_inference_mode(enabled);
   region.open = enabled;
-  static PyObject* const target =
-      PyObject_GetAttrString(checked(PyImport_ImportModule("magneto._C")).get(), "set_inference_mode");
+  static constinit Imported target("magneto._C", "set_inference_mode");
   graph::TorchNode node;
-  node.target = Ref::borrow(target);
+  node.target = Ref::borrow(target.get());
   node.args.push_back(capture.torch.py_arg(args.values[0]));
   capture.graph.torch_nodes.push_back(std::move(node));
   return Ref::borrow(Py_None);
