@@ -146,6 +146,22 @@ bool mse_loss_backward(Call& call) {
   return usual && add(call, sizes_of<Call>(self), self);
 }
 
+/// (grad, self, ...): row-major like `self`, where that is so and the forward has accepted it.
+bool row_major_gradient(Call& call) {
+  const at::Tensor &grad = call.tensor(0), &self = call.tensor(1);
+  const bool usual = grad.defined() && self.is_cpu() && c10::isFloatingType(self.scalar_type()) && self.numel() > 0 &&
+                     self.strides() == c10::contiguous_strides(self.sizes()) &&
+                     grad.scalar_type() == self.scalar_type();
+  return usual && add(call, sizes_of<Call>(self), self);
+}
+
+/// (grad, self, target, ...): likewise, where nothing is broadcast but the gradient.
+bool row_major_loss_gradient(Call& call) {
+  const at::Tensor &self = call.tensor(1), &target = call.tensor(2);
+  return self.sizes() == target.sizes() && target.is_contiguous() && target.scalar_type() == self.scalar_type() &&
+         at::is_expandable_to(call.tensor(0).sizes(), self.sizes()) && row_major_gradient(call);
+}
+
 }  // namespace
 
 std::span<const RuleRow> losses_rules() {

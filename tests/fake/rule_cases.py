@@ -289,6 +289,17 @@ def convolutions():
     yield (make(2, 4, 5, 9, 8), make(8, 4, 3, 3, 3), None, [1] * 3, [0] * 3, [1] * 3, False, [0] * 3, 1), {}
 
 
+def losses():
+    for t in (make(4, 5), make(5, 4).t(), make(4, 5, dtype=torch.float64)):
+        if t.dtype == F:
+            yield from ((t, 0, (4, 5)), (t, 1, ()), (t, 2, ()))
+
+
+def pictures():
+    x = make(2, 3, 6, 8)
+    return x, x.contiguous(memory_format=torch.channels_last), x.transpose(2, 3).contiguous().transpose(2, 3)
+
+
 def layer_norm_gradients():
     for dtype in (F, H, torch.float64):
         for x in (make(4, 3, dtype=dtype), make(3, 4, dtype=dtype).t(), make(2, 4, 3, dtype=dtype)):
@@ -644,6 +655,35 @@ CASES = {
     "aten::native_layer_norm_backward": list(layer_norm_gradients()),
     "aten::native_batch_norm_backward": list(batch_norm_gradients()),
     "aten::native_group_norm_backward": list(group_norm_gradients()),
+    "aten::glu_backward": [((make(4, 3, dtype=d), make(4, 6, dtype=d), -1), {}) for d in (F, H)],
+    "aten::log_sigmoid_backward": [((t, t, t), {}) for t in geometries()],
+    "aten::smooth_l1_loss_backward": [((make(*s), t, t, r, 1.0), {}) for t, r, s in losses()],
+    "aten::huber_loss_backward": [((make(*s), t, t, r, 1.0), {}) for t, r, s in losses()],
+    "aten::binary_cross_entropy_backward": [((make(*s), t, t, None, r), {}) for t, r, s in losses()],
+    "aten::_adaptive_avg_pool3d_backward": [((make(2, 3, 2, 2, 2), make(2, 3, 4, 4, 4)), {})],
+    "aten::replication_pad3d_backward": [((make(2, 3, 6, 6, 6), make(2, 3, 4, 4, 4), [1] * 6), {})],
+    "aten::max_pool3d_with_indices_backward": [
+        (
+            (make(2, 3, 2, 2, 2), make(2, 3, 4, 4, 4), [2] * 3, [2] * 3, [0] * 3, [1] * 3, False)
+            + (torch.zeros(2, 3, 2, 2, 2, dtype=I),),
+            {},
+        )
+    ],
+    "aten::nll_loss2d_backward": [
+        ((make(), make(2, 3, 4, 5), torch.zeros(2, 4, 5, dtype=I), None, 1, -100, make()), {}),
+    ],
+    "aten::_adaptive_avg_pool2d_backward": [
+        (
+            (
+                make(2, 3, 2, 2),
+                x,
+            ),
+            {},
+        )
+        for x in pictures()
+    ],
+    "aten::reflection_pad2d_backward": [((make(2, 3, 8, 10), x, [1, 1, 1, 1]), {}) for x in pictures()],
+    "aten::replication_pad2d_backward": [((make(2, 3, 8, 10), x, [1, 1, 1, 1]), {}) for x in pictures()],
     "aten::_safe_softmax": list(all_dims()) + [((make(2, 3, dtype=H), 1, F), {})],
     "aten::_weight_norm_interface": [
         ((make(4, 3, 5, dtype=d), make(4, 1, 1, dtype=d), 0), {}) for d in (F, H, torch.float64, torch.float16)
