@@ -214,13 +214,6 @@ ONE_GRAPH = (
 )
 
 
-def state_kept_and_set(x: torch.Tensor) -> Any:
-    state = np.random.get_state()
-    first = x * np.random.rand()
-    np.random.set_state(state)
-    return first, x * np.random.rand()
-
-
 def many(x: torch.Tensor) -> torch.Tensor:
     for _ in range(20):
         x = x + np.random.normal()
@@ -273,7 +266,6 @@ def shuffles(x: torch.Tensor) -> Any:
 
 
 SIDE_EXITS = (
-    state_kept_and_set,
     many,
     made_without_a_seed,
     array_is_chosen_from,

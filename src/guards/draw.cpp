@@ -86,11 +86,28 @@ class SavedFields {
   const std::vector<char> bytes_;
 };
 
+/// A generator in that state. Null: it is none; an error may be set.
+Ref generator_in(PyObject* state) {
+  constexpr Py_ssize_t words = 625;
+  static constinit Imported python("_random", "Random"), set_python("_random", "Random.setstate");
+  static constinit Imported numpy("numpy.random.mtrand", "RandomState"),
+      set_numpy("numpy.random.mtrand", "RandomState.set_state");
+  if (!PyTuple_CheckExact(state) || PyTuple_GET_SIZE(state) == 0) return {};
+  const bool of_python = PyTuple_GET_SIZE(state) == words && PyLong_CheckExact(PyTuple_GET_ITEM(state, 0));
+  if (!of_python && !PyUnicode_CheckExact(PyTuple_GET_ITEM(state, 0))) return {};
+  Ref made = Ref::steal(PyObject_CallFunction((of_python ? python : numpy).get(), "i", 0));
+  if (!made) return {};
+  PyObject* const set = (of_python ? set_python : set_numpy).get();
+  return Ref::steal(PyObject_CallFunctionObjArgs(set, made.get(), state, nullptr)) ? std::move(made) : Ref();
+}
+
+Ref state_of_numpy(PyObject* random) { return Ref::steal(PyObject_CallMethod(random, "get_state", nullptr)); }
+
 template <typename Draws>
 Ref draw_each(PyObject* random, const Draws& draws) {
   Ref drawn;
   for (const Draw draw : draws) {
-    drawn = Ref::steal(PyObject_CallOneArg(caller_of(draw), random));
+    drawn = draw == kStateDraw ? state_of_numpy(random) : Ref::steal(PyObject_CallOneArg(caller_of(draw), random));
     if (!drawn) break;
   }
   return drawn;
@@ -176,10 +193,12 @@ Ref peek_numpy(PyObject* random, Py_ssize_t last) {
 
 /// As Random._randbelow does it: so many bits as the bound has, until they are below it.
 Ref draw_now(PyObject* random, Draw draw) {
-  static constinit Imported method("_random", "Random.random"), seeds("_random", "Random.seed");
+  static constinit Imported method("_random", "Random.random"), seeds("_random", "Random.seed"),
+      state("_random", "Random.getstate");
   if (PyObject* seed = seed_of(draw))
     return Ref::steal(PyObject_CallFunctionObjArgs(seeds.get(), random, seed, nullptr));
   if (draw == 0) return Ref::steal(PyObject_CallOneArg(method.get(), random));
+  if (draw == kStateDraw) return Ref::steal(PyObject_CallOneArg(state.get(), random));
   if (draw < 0) return bits_of(random, static_cast<int>(-draw));
   const int bits = std::bit_width(static_cast<uint64_t>(draw));
   for (;;) {
@@ -246,6 +265,8 @@ Py_ssize_t draw_behind(Py_ssize_t before, Draw draw) {
   return place;
 }
 
+Py_ssize_t draw_in_front(Py_ssize_t last) { return known_draws()[last].first; }
+
 std::vector<Draw> draws_until(Py_ssize_t last) {
   std::vector<Draw> draws;
   for (Py_ssize_t at = last; at >= 0; at = known_draws()[at].first) draws.push_back(known_draws()[at].second);
@@ -256,15 +277,22 @@ std::vector<Draw> draws_until(Py_ssize_t last) {
 std::string draw_text(Py_ssize_t last) {
   const std::vector<Draw> draws = draws_until(last);
   const Draw draw = draws.back();
-  const std::string call = draw <= kFirstCall ? known_calls()[kFirstCall - draw].text
-                           : draw == 0        ? "random()"
-                           : draw > 0         ? "randrange(" + std::to_string(draw) + ")"
-                                              : "getrandbits(" + std::to_string(-draw) + ")";
+  const std::string call = draw <= kFirstCall   ? known_calls()[kFirstCall - draw].text
+                           : draw == kStateDraw ? "getstate()"
+                           : draw == 0          ? "random()"
+                           : draw > 0           ? "randrange(" + std::to_string(draw) + ")"
+                                                : "getrandbits(" + std::to_string(-draw) + ")";
   return call + "[" + std::to_string(draws.size() - 1) + "]";
 }
 
 Ref peek_random(PyObject* random, Py_ssize_t last) {
   if (is_numpy_random(random)) return peek_numpy(random, last);
+  if (!is_random(random)) {
+    const Ref made = generator_in(random);
+    if (!made) return {};
+    if (is_random(made.get())) return peek_random(made.get(), last);
+    return draw_all(made.get(), last);
+  }
   char* state = reinterpret_cast<char*>(random) + sizeof(PyObject);
   std::array<char, kStateBytes> saved;
   std::memcpy(saved.data(), state, saved.size());

@@ -198,7 +198,7 @@ inline bool GuardProgram::Impl::step(const Op& op, const Roots& roots) {
       if (base && !is_tensor(base)) return wrong_base();
       return load_size(op) || fail();
     case OpKind::LoadDraw:
-      if (!base || !(is_random(base) || is_numpy_random(base))) return wrong_base();
+      if (!base) return wrong_base();
       return load_draw(op) || fail();
     case OpKind::LoadDequeItem:
       if (base && !PyObject_TypeCheck(base, deque_type())) return wrong_base();

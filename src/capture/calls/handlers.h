@@ -51,6 +51,8 @@ Ref seed_of_generator(Capture& capture, const CallArgs& args);
 Ref draw_number(Capture& capture, const CallArgs& args);
 Ref draw_bits(Capture& capture, const CallArgs& args);
 Ref seed_random(Capture& capture, const CallArgs& args);
+Ref state_of_random(Capture& capture, const CallArgs& args);
+Ref set_state_of_random(Capture& capture, const CallArgs& args);
 /// Its _randbelow, and magneto._polyfills.may_draws_decide. Null: not to be drawn by each run.
 Ref draw_by_function(Capture& capture, PyObject* function, const CallArgs& args);
 

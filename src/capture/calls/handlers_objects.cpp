@@ -192,6 +192,8 @@ std::span<const HandlerRow> object_handlers() {
       {"_random.Random.random", draw_number},
       {"_random.Random.getrandbits", draw_bits},
       {"_random.Random.seed", seed_random},
+      {"_random.Random.getstate", state_of_random},
+      {"_random.Random.setstate", set_state_of_random},
       {"object.__new__", handle_object_new},
       {"object.__init__", handle_object_init},
       {"object.__getattribute__", handle_object_getattribute},

@@ -43,6 +43,34 @@ std::string_view kind_of(const Overlay& written) {
 
 }  // namespace
 
+/// What the segment has done to a generator of random numbers.
+void Rebuilder::draw_again(const Numbers::Drawn& drawn) {
+  static constinit Imported number("_random", "Random.random"), bits("_random", "Random.getrandbits");
+  static constinit Imported below("random", "Random._randbelow_with_getrandbits");
+  PyObject* const random = drawn.random.get();
+  if (drawn.start) {
+    static constinit Imported of_python("_random", "Random.setstate"),
+        of_numpy("numpy.random.mtrand", "RandomState.set_state");
+    PyObject* const set = (guards::is_random(random) ? of_python : of_numpy).get();
+    emit(PlanOp::Call, {constant(set), build(random), build(drawn.start.get())});
+  }
+  for (const guards::Draw draw : guards::draws_until(drawn.last)) {
+    if (PyObject* value = guards::is_random(random) ? guards::seed_of(draw) : nullptr) {
+      static constinit Imported seed("_random", "Random.seed");
+      emit(PlanOp::Call, {constant(seed.get()), build(random), constant(value)});
+      continue;
+    }
+    if (PyObject* caller = guards::caller_of(draw)) {
+      emit(PlanOp::Call, {constant(caller), build(random)});
+      continue;
+    }
+    Imported& method = draw == 0 ? number : draw > 0 ? below : bits;
+    std::vector<int32_t> call = {constant(method.get()), build(random)};
+    if (draw != 0) call.push_back(constant(checked(PyLong_FromLongLong(std::abs(draw))).get()));
+    emit(PlanOp::Call, std::move(call));
+  }
+}
+
 void Rebuilder::journal() {
   for (const auto& written : c.overlays.all) {
     if (is_lost(kind_of(*written))) continue;
@@ -59,25 +87,7 @@ void Rebuilder::journal() {
       }
     }
   }
-  for (const auto& [random, last] : c.numbers.draws) {
-    static constinit Imported number("_random", "Random.random"), bits("_random", "Random.getrandbits");
-    static constinit Imported below("random", "Random._randbelow_with_getrandbits");
-    for (const guards::Draw draw : guards::draws_until(last)) {
-      if (PyObject* value = guards::is_random(random.get()) ? guards::seed_of(draw) : nullptr) {
-        static constinit Imported seed("_random", "Random.seed");
-        emit(PlanOp::Call, {constant(seed.get()), build(random.get()), constant(value)});
-        continue;
-      }
-      if (PyObject* caller = guards::caller_of(draw)) {
-        emit(PlanOp::Call, {constant(caller), build(random.get())});
-        continue;
-      }
-      Imported& method = draw == 0 ? number : draw > 0 ? below : bits;
-      std::vector<int32_t> call = {constant(method.get()), build(random.get())};
-      if (draw != 0) call.push_back(constant(checked(PyLong_FromLongLong(std::abs(draw))).get()));
-      emit(PlanOp::Call, std::move(call));
-    }
-  }
+  for (const Numbers::Drawn& drawn : c.numbers.draws) draw_again(drawn);
   for (const auto& [list, tail] : c.containers.tails) {
     if (is_lost("list")) continue;
     std::vector<int32_t> items;

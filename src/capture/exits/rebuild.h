@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "capture/capture.h"
+#include "capture/numbers/numbers.h"
 #include "capture/torch/gradients.h"
 #include "capture/torch/tensor_map.h"
 #include "runtime/plan/plan.h"
@@ -48,6 +49,7 @@ class Rebuilder {
   int32_t emit(runtime::PlanOp op, std::vector<int32_t> args = {}, PyObject* object = nullptr, int32_t index = 0);
   void emit_to(int32_t dst, runtime::PlanOp op, std::vector<int32_t> args = {}, PyObject* object = nullptr);
   int32_t constant(PyObject* value);
+  void draw_again(const Numbers::Drawn& drawn);
   int32_t load(const guards::Source* source);
   void fill_instance_dict(int32_t instance, PyObject* value);
   void fill_set(int32_t set, PyObject* contents);

@@ -17,6 +17,7 @@
 #include "capture/numbers/unknown_number.h"
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
+#include "capture/world/overlays.h"
 #include "capture/world/world.h"
 #include "guards/array.h"
 #include "guards/draw.h"
@@ -47,14 +48,6 @@ bool is_small_array(PyObject* object) {
   if (!guards::is_array(object)) return false;
   const Ref bytes = Ref::steal(PyObject_GetAttrString(object, "nbytes"));
   return bytes && PyLong_AsSsize_t(bytes.get()) <= kMostBytes;
-}
-
-using Drawn = std::pair<Ref, Py_ssize_t>;
-
-/// What the segment has drawn from the generator; null: nothing.
-Drawn* drawn_from(std::vector<Drawn>& draws, PyObject* random) {
-  const auto found = std::ranges::find(draws, random, [](const Drawn& drawn) { return drawn.first.get(); });
-  return found == draws.end() ? nullptr : &*found;
 }
 
 std::vector<const Source*> draws_in(const Source* source) {
@@ -92,18 +85,39 @@ bool Numbers::is_drawable(PyObject* random) {
          PyDict_GetItemString(type_dict(c_type.type()), "getrandbits");
 }
 
+/// Null: the segment has done nothing to it.
+Numbers::Drawn* Numbers::drawn_from(PyObject* random) {
+  const auto found = std::ranges::find(draws, random, [](const Drawn& drawn) { return drawn.random.get(); });
+  return found == draws.end() ? nullptr : &*found;
+}
+
+Numbers::Drawn& Numbers::drawn_by(PyObject* random) {
+  if (Drawn* known = drawn_from(random)) return *known;
+  return draws.emplace_back(Drawn{Ref::borrow(random), {}, -1});
+}
+
+const Source* Numbers::base_of(PyObject* random) {
+  const Drawn* const drawn = drawn_from(random);
+  return c.world.source_of(drawn && drawn->start ? drawn->start.get() : random);
+}
+
+Ref Numbers::peek(PyObject* random, Py_ssize_t last) {
+  const Drawn* const drawn = drawn_from(random);
+  return guards::peek_random(drawn && drawn->start ? drawn->start.get() : random, last);
+}
+
 Ref Numbers::draw(PyObject* random, Draw draw) {
-  Drawn* const drawn = drawn_from(draws, random);
-  const Py_ssize_t before = drawn ? drawn->second : -1;
+  Drawn* const drawn = drawn_from(random);
+  const Py_ssize_t before = drawn ? drawn->last : -1;
   const bool of_numpy = guards::caller_of(draw) != nullptr;
   const bool many = guards::draws_until(before).size() == (of_numpy ? kMostNumpyDraws : kMostDraws);
-  const Source* generator = c.world.source_of(random);
+  const Source* generator = c.world.source_of(random) ? base_of(random) : nullptr;
   const bool known = of_numpy ? guards::is_numpy_random(random) : guards::is_random(random);
   if (!generator || many || !known || c.feedback.needs_all) return {};
   const Py_ssize_t last = guards::draw_behind(before, draw);
   const Source* source = c.sources.draw(generator, last);
   if (c.feedback.needed.count(place_of(source))) return {};
-  const Ref now = guards::peek_random(random, last);
+  const Ref now = peek(random, last);
   if (!now && !of_numpy) throw PythonError{};
   const bool number = now && (PyFloat_CheckExact(now.get()) || PyLong_CheckExact(now.get()));
   const Ref layout = now && !number && is_small_array(now.get()) ? guards::layout_of(now.get()) : Ref();
@@ -111,11 +125,7 @@ Ref Numbers::draw(PyObject* random, Draw draw) {
     PyErr_Clear();
     return {};
   }
-  if (drawn) {
-    drawn->second = last;
-  } else {
-    draws.emplace_back(Ref::borrow(random), last);
-  }
+  drawn_by(random).last = last;
   if (layout) {
     c.guards.array(source, layout.get());
     return c.world.wrap(now.get(), source);
@@ -127,16 +137,54 @@ Ref Numbers::draw(PyObject* random, Draw draw) {
 }
 
 Ref Numbers::seed(PyObject* random, Draw draw) {
-  Drawn* const drawn = drawn_from(draws, random);
-  const Py_ssize_t before = drawn ? drawn->second : -1;
+  Drawn* const drawn = drawn_from(random);
+  const Py_ssize_t before = drawn ? drawn->last : -1;
   if (!c.world.source_of(random) || guards::draws_until(before).size() >= kMostNumpyDraws || c.feedback.needs_all)
     return {};
-  const Py_ssize_t last = guards::draw_behind(before, draw);
-  if (drawn) {
-    drawn->second = last;
-  } else {
-    draws.emplace_back(Ref::borrow(random), last);
+  drawn_by(random).last = guards::draw_behind(before, draw);
+  return Ref::borrow(Py_None);
+}
+
+Ref Numbers::state_of(PyObject* random) {
+  if (!c.world.source_of(random) || c.feedback.needs_all) return {};
+  const Drawn* const drawn = drawn_from(random);
+  const Py_ssize_t last = guards::draw_behind(drawn ? drawn->last : -1, guards::kStateDraw);
+  const Source* source = c.sources.draw(base_of(random), last);
+  if (const auto known = states_.find(source); known != states_.end()) {
+    return guards::is_random(random) ? known->second : Ref();  // NumPy's are two tuples, with an array each
   }
+  const Ref now = peek(random, last);
+  if (!now || !PyTuple_CheckExact(now.get())) {
+    PyErr_Clear();
+    return {};
+  }
+  return states_[source] = c.world.wrap(now.get(), source);
+}
+
+/// The run's guards make the state that is set: what the program may have written in the meantime is not in it.
+Ref Numbers::set_state(PyObject* random, PyObject* state) {
+  const Source* given = c.world.source_of(state);
+  if (!c.world.source_of(random) || !given || !PyTuple_CheckExact(state) || c.feedback.needs_all) return {};
+  const auto items = std::span(&PyTuple_GET_ITEM(state, 0), PyTuple_GET_SIZE(state));
+  if (std::ranges::any_of(items, [&](PyObject* item) { return is_array(item) && c.world.is_outside(item); })) return {};
+  const bool is_draw = given->kind == SourceKind::Draw;
+  if (is_draw && given->base == c.world.source_of(random)) {
+    Drawn& drawn = drawn_by(random);
+    drawn.start = {};
+    drawn.last = guards::draw_in_front(given->index);
+  } else {
+    const Py_ssize_t last = guards::draw_behind(-1, guards::kStateDraw);
+    const Ref now = guards::peek_random(state, last);
+    if (!now || (PyTuple_GET_SIZE(now.get()) == 5) != guards::is_numpy_random(random)) {
+      PyErr_Clear();
+      return {};
+    }
+    const Source* source = c.sources.draw(given, last);
+    Drawn& drawn = drawn_by(random);
+    drawn.start = states_.contains(source) ? states_.at(source) : c.world.wrap(now.get(), source);
+    drawn.last = -1;
+  }
+  ++c.overlays.writes;  // no branch may do so
   return Ref::borrow(Py_None);
 }
 
@@ -176,8 +224,8 @@ void Numbers::draws_decide(const shapes::Relation& question) {
 
 bool Numbers::may_decide(PyObject* random, std::span<PyObject* const> ranges) {
   if (!is_drawable(random) || c.options.exits_on_change) return false;
-  const Drawn* const drawn = drawn_from(draws, random);
-  const size_t before = drawn ? guards::draws_until(drawn->second).size() : 0;
+  const Drawn* const drawn = drawn_from(random);
+  const size_t before = drawn ? guards::draws_until(drawn->last).size() : 0;
   int64_t outcomes = outcomes_;
   for (PyObject* range : ranges) {
     const std::optional<int64_t> count = bound_of(range, kMostOutcomes);
@@ -210,6 +258,18 @@ Ref seed_random(Capture& capture, const CallArgs& args) {
     if (Ref done = capture.numbers.seed(args.values[0], draw)) return done;
   }
   capture.side_exit(BreakReason::OpaqueCall, "call of the C function _random.Random.seed");
+}
+
+Ref state_of_random(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 1, "getstate");
+  if (Ref state = capture.numbers.state_of(args.values[0])) return state;
+  capture.side_exit(BreakReason::OpaqueCall, "call of the C function _random.Random.getstate");
+}
+
+Ref set_state_of_random(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 2, "setstate");
+  if (Ref done = capture.numbers.set_state(args.values[0], args.values[1])) return done;
+  capture.side_exit(BreakReason::OpaqueCall, "call of the C function _random.Random.setstate");
 }
 
 Ref draw_by_function(Capture& capture, PyObject* function, const CallArgs& args) {
@@ -319,7 +379,13 @@ Ref draw_of_numpy(Capture& capture, PyObject* callable, const CallArgs& args) {
   if (args.positional() == 0 || !guards::is_numpy_random(args.values[0])) return {};
   const Ref name = checked(PyObject_GetAttrString(callable, "__name__"));
   const Ref own = Ref::steal(PyObject_GetAttr(reinterpret_cast<PyObject*>(Py_TYPE(args.values[0])), name.get()));
-  const bool seeds = PyUnicode_CompareWithASCIIString(name.get(), "seed") == 0;
+  const auto is_named = [&](const char* text) { return PyUnicode_CompareWithASCIIString(name.get(), text) == 0; };
+  const bool seeds = is_named("seed");
+  if (own.get() == callable && !args.kwnames && guards::has_own_twister(args.values[0])) {
+    if (is_named("get_state") && args.values.size() == 1) return capture.numbers.state_of(args.values[0]);
+    if (is_named("set_state") && args.values.size() == 2)
+      return capture.numbers.set_state(args.values[0], args.values[1]);
+  }
   if (own.get() != callable || (!seeds && !only_draws(PyUnicode_AsUTF8(name.get())))) {
     PyErr_Clear();
     return {};

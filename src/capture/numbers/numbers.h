@@ -47,6 +47,10 @@ class Numbers {
   Ref draw(PyObject* random, guards::Draw draw);
   /// What sets the state of a generator of NumPy, likewise: None. Null: that is not to be had.
   Ref seed(PyObject* random, guards::Draw draw);
+  /// Its state as of now, as the method of C code gives it. Null, as below, likewise.
+  Ref state_of(PyObject* random);
+  /// Sets it to a state from outside, or one that `state_of` has given: None.
+  Ref set_state(PyObject* random, PyObject* state);
   /// From outside, with the methods that a random.Random has by itself.
   bool is_drawable(PyObject* random);
   /// Captures for each outcome of further draws from such ranges, beside those that decide already, are few.
@@ -78,7 +82,13 @@ class Numbers {
   void exit_on_change(const guards::Source* source, PyObject* found, const char* what);
 
   std::unordered_map<const guards::Source*, Ref> unknown_numbers;
-  std::vector<std::pair<Ref, Py_ssize_t>> draws;  // random.Random objects, and the last draw of each
+  /// What the segment has done to a generator from outside.
+  struct Drawn {
+    Ref random;
+    Ref start;             // the state that it was set to, from outside; null: that of the segment's beginning
+    Py_ssize_t last = -1;  // the last draw since; -1: none
+  };
+  std::vector<Drawn> draws;
 
  private:
   /// A float that is computed of such numbers. Null: the value is needed.
@@ -88,7 +98,14 @@ class Numbers {
   Ref computed_number(const Ref& now, const guards::Source* source, std::initializer_list<PyObject*> operands);
   const guards::Source* source_of_operand(PyObject* operand);
 
+  Drawn* drawn_from(PyObject* random);
+  Drawn& drawn_by(PyObject* random);
+  /// What its draws are draws from: itself, or the state that it was set to.
+  const guards::Source* base_of(PyObject* random);
+  Ref peek(PyObject* random, Py_ssize_t last);
+
   Capture& c;
+  std::unordered_map<const guards::Source*, Ref> states_;  // of generators, that the program has
   std::vector<Ref> data_floats_;
   /// The number of that source, or if it is a bool the outcome alone, is guarded. False: of too many draws.
   bool let_draws_decide(const guards::Source* source, bool outcome, bool is_size);

@@ -72,7 +72,7 @@ std::string Snapshot::change() const {
 
 static int64_t drawn(const Capture& capture) {
   int64_t count = 0;
-  for (const auto& [generator, draws] : capture.numbers.draws) count += draws;
+  for (const Numbers::Drawn& drawn : capture.numbers.draws) count += drawn.last;
   return count;
 }
 
