@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +31,7 @@ def all_reduce(tensor: Any, op: Any = c10d.ReduceOp.SUM, group: Any = None, asyn
 
 
 def broadcast(tensor: Any, src: Any = None, group: Any = None, async_op: bool = False, group_src: Any = None) -> Any:
-    if async_op or not _of_members(group) or not _are_plain(tensor):
+    if async_op or not _BROADCAST_ASKS_MODES or not _of_members(group) or not _are_plain(tensor):
         return as_written(c10d.broadcast, tensor, src, group, async_op, group_src)
     rank = c10d._canonicalize_group_rank(_group(group), src, group_src, return_global=False)
     made = torch.ops._c10d_functional.broadcast(tensor.detach(), rank, _name(group))
@@ -99,6 +100,8 @@ def as_written(function: Callable[..., Any], *args: Any) -> Any:
     return function(*args)
 
 
+# Before PyTorch 2.13 it is the only one that can't be kept from being issued again (FunctionalMode), so it is an exit.
+_BROADCAST_ASKS_MODES = "has_torch_function" in inspect.unwrap(c10d.broadcast).__code__.co_names
 # What 2.13 calls all_gather_into_tensor and reduce_scatter_tensor.
 _all_gather_single = getattr(c10d, "all_gather_single", c10d.all_gather_into_tensor)
 _reduce_scatter_single = getattr(c10d, "reduce_scatter_single", c10d.reduce_scatter_tensor)

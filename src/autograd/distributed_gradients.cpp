@@ -3,9 +3,8 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <string_view>
-
 #include "fake/class_dispatch.h"
+#include "python/dtensor.h"
 #include "python/imported.h"
 #include "python/ref.h"
 #include "support/gil.h"
@@ -32,7 +31,7 @@ at::Tensor call(PyObject* function, std::initializer_list<at::Tensor> tensors) {
 bool is_dtensor(const at::Tensor& tensor) {
   if (!tensor.defined() || !fake::has_class_dispatch(tensor)) return false;
   const WithGil gil;
-  return std::string_view(Py_TYPE(checked(tensor_object(tensor)).get())->tp_name) == "DTensor";
+  return magneto::is_dtensor(Py_TYPE(checked(tensor_object(tensor)).get()));
 }
 
 at::Tensor local_gradient(const at::Tensor& gradient, const torch::autograd::Edge& leaf) {

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <unordered_map>
 
@@ -272,10 +273,15 @@ std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops
     }
   };
   const size_t wanted = std::min<size_t>({missing.size(), std::max(1u, std::thread::hardware_concurrency()), 16});
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < wanted; ++i) threads.emplace_back(work, false);
-  work(true);
-  for (std::thread& thread : threads) thread.join();
+  {
+    std::vector<std::jthread> threads;  // joined however this block is left: `progress` may throw
+    try {
+      for (size_t i = 1; i < wanted; ++i) threads.emplace_back(work, false);
+    } catch (const std::system_error&) {
+      // No more threads in this process: those there are do the work of all.
+    }
+    work(true);
+  }
   if (failure) std::rethrow_exception(failure);
   for (const size_t i : elsewhere) make(i, kPatience);
   for (const size_t i : missing) table().put(keys[i], codes[i]);

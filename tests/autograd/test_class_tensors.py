@@ -49,6 +49,10 @@ class Dispatched(Weight):
     __torch_function__ = torch._C._disabled_torch_function_impl
 
 
+# Called like PyTorch's, and none of them.
+DTensor = type("DTensor", (Dispatched,), {})
+
+
 class Overridden(Weight):
     """A layer of it is a custom function, which has the weight's gradient too."""
 
@@ -130,7 +134,7 @@ def train(function: Callable[..., Any], module: torch.nn.Module, sizes: list[tup
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("trained", [False, True])
-@pytest.mark.parametrize("cls", [Dispatched, Overridden])
+@pytest.mark.parametrize("cls", [Dispatched, Overridden, DTensor])
 @pytest.mark.parametrize("module", [Layers, Adapted])
 def test_models_train_in_one_graph(
     module: Callable[..., Any], cls: type[Weight], trained: bool, dynamic: bool, backend: str

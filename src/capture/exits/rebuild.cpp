@@ -32,6 +32,7 @@
 #include "python/abi/sets.h"
 #include "python/abi/types.h"
 #include "python/bytecode/liveness.h"
+#include "python/dtensor.h"
 #include "python/imported.h"
 #include "runtime/jagged_results.h"
 #include "runtime/program/numpy_calls.h"
@@ -186,7 +187,7 @@ int32_t Rebuilder::build_wrapper(PyObject* value, const ClassTensor& known) {
   if (has_history && !fake::is_jagged(unpack_tensor(value))) {
     c.gradients.retry_without_classes("a tensor of the class is given that has a history");
   }
-  if (is_distributed(value)) {
+  if (is_dtensor(Py_TYPE(value))) {
     const int32_t local = build(local_tensor_of(value)), spec = constant(description_of(value));
     const int32_t needs_grad = constant(unpack_tensor(value).requires_grad() ? Py_True : Py_False);
     return memo_[value] = emit(PlanOp::Call, {constant(distributed_maker()), local, spec, needs_grad});

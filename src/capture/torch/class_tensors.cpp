@@ -34,6 +34,7 @@
 #include "python/abi/dicts.h"
 #include "python/abi/private.h"
 #include "python/abi/types.h"
+#include "python/dtensor.h"
 #include "python/imported.h"
 #include "runtime/plan/torch_errors.h"
 #include "support/symbol_object.h"
@@ -364,7 +365,7 @@ Ref TensorMap::wrap_class_tensor(PyObject* raw, const guards::Source* source) {
   if (!fake::has_class_dispatch(tensor) || !tensor.has_storage()) return {};
   // What it has in slots (AsyncCollectiveTensor), a stand-in has not.
   const auto* plain = reinterpret_cast<PyTypeObject*>(tensor_class());
-  if (Py_TYPE(raw)->tp_basicsize > plain->tp_basicsize && !is_distributed(raw)) return {};
+  if (Py_TYPE(raw)->tp_basicsize > plain->tp_basicsize && !is_dtensor(Py_TYPE(raw))) return {};
   const bool nested = tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
   if (nested ? !has_nested_sizes(*tensor.unsafeGetTensorImpl()) : tensor.layout() != at::kStrided) return {};
   const bool empty = !nested && tensor.numel() == 0;
@@ -384,7 +385,7 @@ Ref TensorMap::wrap_class_tensor(PyObject* raw, const guards::Source* source) {
     inputs[c.graph.add_input(source->name(), meta)] = {Ref::borrow(raw), source};
   }
   c.world.keep(Ref::borrow(raw));
-  if (is_distributed(raw)) fill_distributed(c, raw, stand_in.get(), source);
+  if (is_dtensor(Py_TYPE(raw))) fill_distributed(c, raw, stand_in.get(), source);
   if (!nested) return stand_in;
   fill_nested_sizes(raw);
   if (tensor.grad_fn()) fake::give_earlier_history(unpack_tensor(stand_in.get()));
@@ -515,7 +516,7 @@ void TorchCalls::call_dispatch(const c10::OperatorHandle& op, torch::jit::Stack*
       c.gradients.retry_without_classes("an operator writes where autograd records");
     }
     const std::vector<PyTypeObject*> types = classes_of(values);
-    if (std::ranges::any_of(types, [](PyTypeObject* type) { return is_distributed(type); })) fix_sizes(values);
+    if (std::ranges::any_of(types, is_dtensor)) fix_sizes(values);
     const PythonCall python = python_call(c, op, values);
     Ref all = checked(PyTuple_New(static_cast<Py_ssize_t>(types.size())));
     for (size_t i = 0; i < types.size(); ++i) {
@@ -530,7 +531,7 @@ void TorchCalls::call_dispatch(const c10::OperatorHandle& op, torch::jit::Stack*
       return result;
     }
     for (PyTypeObject* type : types) {
-      if (is_distributed(type)) {
+      if (is_dtensor(type)) {
         std::string why;
         Ref result = dispatch_distributed(c, function.get(), python.args.get(), python.kwargs.get(), why);
         if (!result) refuse("an operator on DTensors: " + why);

@@ -17,6 +17,7 @@
 #include "python/abi/dicts.h"
 #include "python/abi/private.h"
 #include "python/abi/types.h"
+#include "python/dtensor.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
 
@@ -59,10 +60,6 @@ std::string taken_error() {
 }
 
 }  // namespace
-
-bool is_distributed(PyTypeObject* type) {
-  return std::string_view(type->tp_name) == "DTensor" && module_of(type) == "torch.distributed.tensor";
-}
 
 PyObject* local_tensor_of(PyObject* tensor) { return read(tensor, "_local_tensor").get(); }
 PyObject* description_of(PyObject* tensor) { return read(tensor, "_spec").get(); }
@@ -109,7 +106,7 @@ bool note_distributed(Capture& capture, PyObject* object) {
       found |= note_distributed(capture, PySequence_Fast_GET_ITEM(object, i));
     }
   }
-  if (!is_distributed(object)) return found;
+  if (!is_dtensor(Py_TYPE(object))) return found;
   auto& known = capture.tensors.of_classes;
   if (!known.contains(object)) known[object] = {Ref::borrow(object), {}, nullptr, {}, {}};
   return true;
@@ -117,7 +114,7 @@ bool note_distributed(Capture& capture, PyObject* object) {
 
 void pass_distributed(Capture& capture, PyObject* result, const std::function<void()>& forget) {
   const bool several = PyTuple_Check(result) || PyList_Check(result);
-  if (!at::GradMode::is_enabled() || !(several || is_distributed(result))) return;
+  if (!at::GradMode::is_enabled() || !(several || is_dtensor(Py_TYPE(result)))) return;
   try {
     if (!several) {
       if (unpack_tensor(result).requires_grad()) capture.gradients.pass_class(result);

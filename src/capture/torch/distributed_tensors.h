@@ -12,9 +12,6 @@
 
 namespace magneto::capture {
 
-bool is_distributed(PyTypeObject* type);
-inline bool is_distributed(PyObject* object) { return is_distributed(Py_TYPE(object)); }
-
 /// Sizes as numbers of this run.
 void fix_sizes(std::span<c10::IValue> values);
 
