@@ -7,6 +7,7 @@ error, makes the call fail: the run is undone then, and CPython runs the program
 from __future__ import annotations
 
 import copy
+import operator
 import types
 import warnings
 from collections.abc import Callable
@@ -15,13 +16,13 @@ from typing import Any
 import numpy
 
 # What the program replaces in the module later is not what it meant.
-ORIGINALS = types.SimpleNamespace(**{**vars(numpy), "fft": numpy.fft, "linalg": numpy.linalg})
+ORIGINALS = types.SimpleNamespace(**{**vars(numpy), "fft": numpy.fft, "linalg": numpy.linalg, "lib": numpy.lib})
 
 
 def function(call: str, arrays: int) -> Callable[..., Any]:
     """The call as a function of its arrays."""
     names = ", ".join(f"a{i}" for i in range(arrays))
-    return eval(f"lambda {names}: {call}", {"numpy": ORIGINALS, "drawn": drawn})  # type: ignore[no-any-return]  # a text that we wrote
+    return eval(f"lambda {names}: {call}", NAMES)  # type: ignore[no-any-return]  # a text that we wrote
 
 
 def checked(compute: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,6 +49,16 @@ def sample(compute: Callable[..., Any], *arrays: Any) -> Any:
             return compute(*[regular(array) for array in arrays])
 
 
+def exact(compute: Callable[..., Any], *arrays: Any) -> Any:
+    """What the function gives for these very arrays; NotImplemented: only a run can say it, for eager would warn."""
+    with numpy.errstate(all="raise"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return compute(*arrays)
+        except FloatingPointError:
+            return NotImplemented
+
+
 def regular(array: Any) -> Any:
     """A matrix that has one."""
     square = array.ndim >= 2 and array.shape[-1] == array.shape[-2]
@@ -61,6 +72,15 @@ def array_like(size: tuple[int, ...], stride: tuple[int, ...], dtype: str, writa
     made = numpy.ndarray(size, dtype, memory, 0, stride)
     made.flags.writeable = writable
     return made
+
+
+def copy_of_view(array: Any) -> Any:
+    """A copy that shows another array's memory, as this one does."""
+    base = array.base
+    if not isinstance(base, numpy.ndarray) or not base.flags.c_contiguous:
+        return array.copy("K")[...]
+    offset = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    return numpy.ndarray(array.shape, array.dtype, base.copy(), offset, array.strides)
 
 
 def state_text(generator: Any) -> str:
@@ -91,3 +111,7 @@ def drawn(legacy: bool, state: dict[str, Any], method: str, *args: Any, **kwargs
 def copied(generator: Any) -> Any:
     """A generator in the same state."""
     return copy.deepcopy(generator)
+
+
+# What a call may name.
+NAMES = {"numpy": ORIGINALS, "operator": operator, "drawn": drawn, "copy_of_view": copy_of_view}

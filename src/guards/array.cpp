@@ -140,15 +140,25 @@ at::Tensor tensor_of_array(PyObject* object) {
       .make_tensor();
 }
 
+bool shares_memory(PyObject* view, PyObject* of) {
+  const Array& array = array_of(of);
+  const char *first = array.data, *last = array.data;
+  for (int i = 0; i < array.rank; ++i) {
+    if (array.sizes[i] == 0) continue;
+    (array.strides[i] < 0 ? first : last) += (array.sizes[i] - 1) * array.strides[i];
+  }
+  const char* const start = array_of(view).data;
+  return start >= first && start <= last;
+}
+
 PyObject* array_under(const at::Tensor& tensor) {
   const at::DataPtr& memory = tensor.storage().data_ptr();
   if (memory.get_deleter() != release_array) return nullptr;
   auto* object = static_cast<PyObject*>(memory.get_context());
   const Array& array = array_of(object);
-  if (array.data != tensor.const_data_ptr() || row_of(array)->type != tensor.scalar_type() ||
-      array.rank != tensor.dim()) {
-    return nullptr;
-  }
+  // Of a tensor without items, whose address is null, the first array over its memory is as good as any.
+  if (tensor.numel() != 0 && array.data != tensor.const_data_ptr()) return nullptr;
+  if (row_of(array)->type != tensor.scalar_type() || array.rank != tensor.dim()) return nullptr;
   const auto item = static_cast<int64_t>(tensor.element_size());
   for (int i = 0; i < array.rank; ++i) {
     if (array.sizes[i] != tensor.size(i) || array.strides[i] != tensor.stride(i) * item) return nullptr;

@@ -26,6 +26,9 @@ std::string layout_text(PyObject* layout);
 /// The tensor over the memory of an array that has a layout. It keeps the array alive.
 at::Tensor tensor_of_array(PyObject* array);
 
+/// An array begins within the memory of the other.
+bool shares_memory(PyObject* view, PyObject* of);
+
 /// The array whose memory `tensor` lies over, where that function made its storage, and both have the same layout;
 /// else null. Borrowed.
 PyObject* array_under(const at::Tensor& tensor);

@@ -202,6 +202,18 @@ bool contains_tensor(PyObject* list) {
   return false;
 }
 
+/// The sum of items with arrays of NumPy among them, as sum() adds them up.
+Ref sum_of_arrays(Capture& capture, PyObject* items, PyObject* start) {
+  Ref sum = start ? Ref::borrow(start) : checked(PyLong_FromLong(0));
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items); ++i) {
+    PyObject* const item = PyList_GET_ITEM(items, i);
+    sum = is_array(sum.get()) || is_array(item)
+              ? capture.numpy.operation({sum.get(), item}, "$ + $")
+              : capture.calls.call_native([&] { return PyNumber_Add(sum.get(), item); });
+  }
+  return sum;
+}
+
 /// sum, min, max over one iterable: tensors among its items make it a torch call.
 Ref reduce_with(Capture& capture, const char* name, const CallArgs& args) {
   PyObject* function = PyDict_GetItemString(PyEval_GetBuiltins(), name);
@@ -228,6 +240,13 @@ Ref reduce_with(Capture& capture, const char* name, const CallArgs& args) {
   bool tensors = items && contains_tensor(items.get());
   for (PyObject* value : copy.values) tensors |= is_tensor(value);
   if (tensors && !calls_back) return capture.torch.call_torch(function, copy);
+  const bool adds = items && std::strcmp(name, "sum") == 0;
+  const auto is_summand = [](PyObject* item) { return is_array(item) || is_scalar(item); };
+  const auto summands = adds ? std::span(&PyList_GET_ITEM(items.get(), 0), PyList_GET_SIZE(items.get()))
+                             : std::span<PyObject*>();
+  if (std::ranges::any_of(summands, is_array) && std::ranges::all_of(summands, is_summand)) {
+    return sum_of_arrays(capture, items.get(), copy.values.size() > 1 ? copy.values[1] : nullptr);
+  }
   for (PyObject* value : copy.values) capture.containers.refuse_opaque(value, 8);
   return capture.calls.call_native(
       [&] { return PyObject_Vectorcall(function, copy.values.data(), copy.positional(), copy.kwnames); });

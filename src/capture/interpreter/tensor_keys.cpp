@@ -65,8 +65,8 @@ namespace {
 Ref tensor_for_array(Capture& capture, PyObject* item, bool alone) {
   constexpr int64_t long_enough = 32;
   if (!is_array(item)) return {};
-  const Ref stand_in = capture.numpy.stand_in_for(item);
-  PyObject* const tensor = stand_in_of(stand_in.get()).tensor;
+  const Ref contents = capture.numpy.contents_of(item);
+  PyObject* const tensor = contents.get();
   const at::Tensor& places = unpack_tensor(tensor);
   const c10::ScalarType dtype = places.scalar_type();
   const bool whole = dtype == c10::kLong || dtype == c10::kInt || dtype == c10::kShort || dtype == c10::kBool;

@@ -37,41 +37,29 @@ Ref key_of_view(PyObject* key) {
   return checked(PyList_AsTuple(items.get()));
 }
 
-PyObject* parent_of(const ArrayStandIn& array) { return PyTuple_GET_ITEM(array.parents, 0); }
-
-/// `tensor.numpy()`.
-bool is_of_tensor(const ArrayStandIn& array) {
-  static constinit Imported method("torch._C", "TensorBase.numpy");
-  return array.maker == method.get();
+bool owns_memory(PyObject* array) {
+  Ref flags = checked(PyObject_GetAttrString(array, "flags"));
+  return checked(PyObject_GetAttrString(flags.get(), "owndata")).get() == Py_True;
 }
 
 }  // namespace
-
-bool NumpyCapture::is_own(const ArrayStandIn& array) const {
-  return array.maker && !is_of_tensor(array) && parent_of(array) == array.tensor;
-}
 
 void NumpyCapture::require_writable(PyObject* array) {
   const auto refuse = [&](const char* why) { c.side_exit(BreakReason::Mutation, why); };
   const Ref held = stand_in_for(array);
   const ArrayStandIn& target = stand_in_of(held.get());
   if (target.is_number || !is_writable(target.sample)) refuse("an array of NumPy is written that may not be");
-  const ArrayStandIn* root = &target;
-  while (is_array_stand_in(parent_of(*root))) root = &stand_in_of(parent_of(*root));
-  if (!root->maker || is_of_tensor(*root)) {
+  const ArrayStandIn& root = root_of(target);
+  if (!is_own(root)) {
     // NumPy's writes are none to autograd, which the operator's would be.
     const auto requires_grad = [](const graph::Value& value) { return value.meta.requires_grad; };
     if (std::ranges::any_of(c.graph.values, requires_grad)) refuse("an array is written beside gradients");
     return;
   }
-  if (root != &target) refuse("a view of an array is written that NumPy has made in the segment");
   for (const auto& [tensor, of] : array_by_tensor) {
-    if (of.get() == array) refuse("an array is written that a tensor lies over");
-  }
-  const auto is_alive = [](const Ref& view) { return Py_REFCNT(view.get()) > 1; };
-  const auto views = views_.find(array);
-  if (views != views_.end() && std::ranges::any_of(views->second, is_alive)) {
-    refuse("an array with views is written that NumPy has made in the segment");
+    if (&root_of(stand_in_of(stand_in_for(of.get()).get())) == &root) {
+      refuse("an array is written that a tensor lies over");
+    }
   }
 }
 
@@ -93,6 +81,32 @@ void NumpyCapture::overwrite(PyObject* array, PyObject* fresh) {
   ++c.overlays.writes;  // no branch may do so
   Py_SETREF(target.tensor, Py_NewRef(source.tensor));
   Py_SETREF(target.parents, Py_NewRef(source.parents));
+  Py_SETREF(target.sample, Py_NewRef(source.sample));
+  target.known = source.known;
+  update_views(held.get());
+}
+
+void NumpyCapture::write(PyObject* array, NumpyCall call) {
+  const Ref held = stand_in_for(array);
+  const bool own = is_own(root_of(stand_in_of(held.get())));
+  // What holds it is computed anew: the whole array that NumPy has made, else as much as a tensor shows.
+  Ref base = held;
+  std::vector<PyObject*> steps;
+  while (own ? stand_in_of(base.get()).text != nullptr : !stand_in_of(base.get()).tensor) {
+    steps.push_back(stand_in_of(base.get()).text);
+    base = stand_in_for(parent_of(stand_in_of(base.get())));
+  }
+  std::string path = "r";
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    path = std::string("(lambda a0: ") + PyUnicode_AsUTF8(*step) + ")(" + path + ")";
+  }
+  // A result that shows the memory of another array still does.
+  const bool owns = !is_own(stand_in_of(base.get())) || owns_memory(stand_in_of(base.get()).sample);
+  const std::string name = "a" + std::to_string(call.arrays.size());
+  const std::string copy = owns ? name + ".copy('K')" : "copy_of_view(" + name + ")";
+  call.text = "(lambda r: (lambda v: (" + call.text + ", r)[1])(" + path + "))(" + copy + ")";
+  call.arrays.push_back(base);
+  overwrite(base.get(), run(call).get());
 }
 
 void NumpyCapture::write_item(PyObject* array, PyObject* given, PyObject* value) {
@@ -101,34 +115,39 @@ void NumpyCapture::write_item(PyObject* array, PyObject* given, PyObject* value)
   const Ref read = PyTuple_CheckExact(given) ? c.containers.resolve(given) : Ref::borrow(given);
   PyObject* const key = read.get();
   const Ref held = stand_in_for(array);
-  if (is_basic_key(key) && !is_own(stand_in_of(held.get()))) {
+  if (is_basic_key(key) && !is_own(root_of(stand_in_of(held.get())))) {
     const Ref view = item(array, key_of_view(key).get());
-    overwrite(view.get(), operation({value, view.get()}, "(lambda v: v.__setitem__(..., $) or v)($.copy('K'))").get());
-    return;
+    return write(view.get(), as_call({value}, "v.__setitem__(..., $)"));
   }
-  overwrite(array, operation({key, value, array}, "(lambda v: v.__setitem__($, $) or v)($.copy('K'))").get());
+  write(array, as_call({key, value}, "v.__setitem__($, $)"));
 }
 
 void NumpyCapture::replace(PyObject* array, const std::function<Ref()>& compute) {
   require_writable(array);
-  overwrite(array, compute().get());
+  const Ref fresh = compute();
+  write(array, as_call({fresh.get()}, "v.__setitem__(..., $)"));
 }
 
 Ref NumpyCapture::write_operator(PyObject* array, const std::string& method, PyObject* other) {
   require_writable(array);
-  overwrite(array, operation({array, other}, "$.copy('K').__" + method + "__($)").get());
+  // What changes no array in place is refused: `v` is not there.
+  write(array, as_call({other}, "{'v': v}[{id(v): 'v'}[id(operator." + method + "(v, $))]]"));
   return Ref::borrow(array);
 }
 
+void NumpyCapture::set_attribute(PyObject* array, PyObject* name, PyObject* value) {
+  static constexpr const char* contents[] = {"real", "imag", "flat"};
+  const auto is_name = [&](const char* other) { return PyUnicode_CompareWithASCIIString(name, other) == 0; };
+  if (!value || std::ranges::none_of(contents, is_name)) {
+    c.side_exit(BreakReason::Mutation, "an attribute of an array of NumPy is set");
+  }
+  require_writable(array);
+  write(array, as_call({value}, std::string("setattr(v, '") + PyUnicode_AsUTF8(name) + "', $)"));
+}
+
 bool NumpyCapture::is_written(const ArrayStandIn& array) const {
-  const auto root_of = [](const ArrayStandIn* each) {
-    while (is_array_stand_in(PyTuple_GET_ITEM(each->parents, 0))) {
-      each = &stand_in_of(PyTuple_GET_ITEM(each->parents, 0));
-    }
-    return each;
-  };
   return std::ranges::any_of(array_by_tensor, [&](const auto& made) {
-    return is_array_stand_in(made.second.get()) && root_of(&stand_in_of(made.second.get())) == &array &&
+    return is_array_stand_in(made.second.get()) && &root_of(stand_in_of(made.second.get())) == &array &&
            (unpack_tensor(made.first).is_inference() || unpack_tensor(made.first)._version() != 0);
   });
 }

@@ -3,9 +3,9 @@
 // An array from outside is itself until something is computed with it; then it is an input of the graph, by the tensor
 // over its memory. For all other arrays a *stand-in* goes through the capture. What NumPy computes is written down as a
 // text ("numpy.add(a0, 2.0)") and stays a call of NumPy in the graph: no operator of PyTorch gives the same bits and
-// the same warnings. What it would give, dtype, strides and all, NumPy itself is asked, with arrays of zeros. A view is
-// one in the graph as well, and made again by the same call where the segment hands it on: its base, its flags and
-// whose memory it is are eager's. What needs an array's contents, or is not in numpy.def, is a side exit. Writes:
+// the same warnings. What it would give, dtype, strides and all, NumPy itself is asked, with arrays of zeros, or with the
+// arrays themselves where their contents follow from constants: then what it gives is known. Views: views.cpp. What
+// needs the contents of an array that is not known, or is not in numpy.def (functions.cpp), is a side exit. Writes:
 // array_writes.cpp.
 #include "capture/numpy/arrays.h"
 
@@ -15,9 +15,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <span>
-#include <sstream>
 #include <string_view>
 
 #include "capture/calls/calls.h"
@@ -42,8 +40,6 @@ namespace magneto::capture {
 using guards::Source;
 
 namespace {
-
-const at::Tensor& tensor_of(PyObject* stand_in) { return unpack_tensor(stand_in_of(stand_in).tensor); }
 
 PyObject* function_of(PyMethodDef& definition) { return PyCFunction_NewEx(&definition, nullptr, nullptr); }
 
@@ -87,14 +83,10 @@ std::string number_text(PyObject* number) {
   return text.starts_with('-') ? "(" + text + ")" : text;
 }
 
-bool is_finite(PyObject* complex) {
-  const Py_complex value = PyComplex_AsCComplex(complex);
-  return std::isfinite(value.real) && std::isfinite(value.imag);
-}
-
 bool starts_with(const char* text, std::string_view start) { return std::string_view(text).starts_with(start); }
 
-/// As Python reads it back; empty: it is no constant of those that calls of NumPy take.
+}  // namespace
+
 std::string constant_text(PyObject* value) {
   PyTypeObject* type = Py_TYPE(value);
   if (value == Py_Ellipsis) return "...";
@@ -102,7 +94,11 @@ std::string constant_text(PyObject* value) {
     return PyUnicode_AsUTF8(checked(PyObject_Repr(value)).get());
   }
   if (PyLong_CheckExact(value) || PyFloat_CheckExact(value)) return number_text(value);
-  if (PyComplex_CheckExact(value)) return is_finite(value) ? number_text(value) : "";
+  if (PyComplex_CheckExact(value)) {  // `-0+1j` would lose a sign
+    const Py_complex parts = PyComplex_AsCComplex(value);
+    Ref real = checked(PyFloat_FromDouble(parts.real)), imag = checked(PyFloat_FromDouble(parts.imag));
+    return "complex(" + number_text(real.get()) + ", " + number_text(imag.get()) + ")";
+  }
   if (PyType_Check(value)) {
     auto* named = reinterpret_cast<PyTypeObject*>(value);
     for (PyTypeObject* plain : {&PyBool_Type, &PyLong_Type, &PyFloat_Type, &PyComplex_Type}) {
@@ -123,16 +119,21 @@ std::string constant_text(PyObject* value) {
   return "";
 }
 
-/// A bool array as an index selects as many items as it holds true ones.
-bool is_mask(PyObject* stand_in) { return tensor_of(stand_in).scalar_type() == at::kBool; }
+bool NumpyCapture::is_known(PyObject* array) { return stand_in_of(stand_in_for(array).get()).known; }
 
-}  // namespace
+bool NumpyCapture::is_unknown_mask(PyObject* array) {
+  const Ref held = stand_in_for(array);
+  const ArrayStandIn& stand_in = stand_in_of(held.get());
+  Ref dtype = checked(PyObject_GetAttrString(stand_in.sample, "dtype"));
+  Ref kind = checked(PyObject_GetAttrString(dtype.get(), "kind"));
+  return !stand_in.known && PyUnicode_CompareWithASCIIString(kind.get(), "b") == 0;
+}
 
 bool NumpyCapture::write_argument(PyObject* given, NumpyCall& call, bool arrays) {
   const Ref known_value = c.numbers.known(given);
   PyObject* value = known_value.get();
   if (is_array(value)) {
-    if (!arrays) return false;
+    if (!arrays && (!is_array_stand_in(value) || !is_known(value))) return false;
     call.text += "a" + std::to_string(call.arrays.size());
     Ref array = stand_in_for(value);
     if (stand_in_of(array.get()).is_number) call.text += "[()]";
@@ -170,18 +171,6 @@ bool NumpyCapture::write_argument(PyObject* given, NumpyCall& call, bool arrays)
 
 namespace {
 
-/// Where in its operand a view begins, in items; nothing: it lies elsewhere.
-std::optional<int64_t> offset_in(PyObject* view, PyObject* operand) {
-  const at::Tensor of = guards::tensor_of_array(operand);
-  const auto* first = static_cast<const char*>(of.const_data_ptr());
-  const auto* start = static_cast<const char*>(guards::tensor_of_array(view).const_data_ptr());
-  int64_t last = 0;
-  for (int64_t i = 0; i < of.dim(); ++i) last += (of.size(i) - 1) * of.stride(i);
-  const auto item = static_cast<int64_t>(of.element_size());
-  if (start < first || start >= first + (std::max<int64_t>(last, 0) + 1) * item) return std::nullopt;
-  return (start - first) / item;
-}
-
 Ref list_of_ints(at::IntArrayRef numbers) {
   Ref made = checked(PyList_New(static_cast<Py_ssize_t>(numbers.size())));
   for (size_t i = 0; i < numbers.size(); ++i) {
@@ -190,43 +179,62 @@ Ref list_of_ints(at::IntArrayRef numbers) {
   return made;
 }
 
+/// Python's own numbers, strings and None, and lists and tuples of them.
+bool is_plain_data(PyObject* object) {
+  if (!PyList_CheckExact(object) && !PyTuple_CheckExact(object)) return is_scalar(object);
+  PyObject** const items = PySequence_Fast_ITEMS(object);
+  return std::all_of(items, items + PySequence_Fast_GET_SIZE(object), is_plain_data);
+}
+
 }  // namespace
 
-Ref NumpyCapture::run(const NumpyCall& call) {
-  static constinit Imported sample("magneto._numpy", "sample"), as_array("numpy", "asarray");
+std::vector<Ref> NumpyCapture::samples_of(const NumpyCall& call) {
+  static constinit Imported as_array("numpy", "asarray");
   std::vector<Ref> samples;
-  PyObject* function = nullptr;
-  Ref result;
   for (const Ref& array : call.arrays) {
     Ref stand_in = stand_in_for(array.get());
     samples.push_back(checked(PyObject_CallOneArg(as_array.get(), stand_in_of(stand_in.get()).sample)));
   }
+  return samples;
+}
+
+Ref NumpyCapture::run(const NumpyCall& call) {
+  static constinit Imported sample("magneto._numpy", "sample"), exact("magneto._numpy", "exact");
+  const std::vector<Ref> samples = samples_of(call);
+  bool known = call.filled && std::ranges::all_of(call.arrays, [&](const Ref& array) { return is_known(array.get()); });
+  PyObject* function = nullptr;
+  Ref result;
   c.run_suspended([&] {
     function = runtime::numpy_function(call.text, call.arrays.size());
     std::vector<PyObject*> args = {function};
     for (const Ref& array : samples) args.push_back(array.get());
-    result = Ref::steal(PyObject_Vectorcall(sample.get(), args.data(), args.size(), nullptr));
+    if (known) {
+      result = Ref::steal(PyObject_Vectorcall(exact.get(), args.data(), args.size(), nullptr));
+      known = result.get() != Py_NotImplemented;
+    }
+    if (!known) result = Ref::steal(PyObject_Vectorcall(sample.get(), args.data(), args.size(), nullptr));
   });
   if (!result) {
     c.errors.check_interrupt();
     PyErr_Clear();
     c.side_exit(BreakReason::OpaqueCall, "NumPy raises or warns: " + call.text);
   }
-  return result_of(call, function, result.get(), samples);
+  return result_of(call, function, result.get(), samples, known);
 }
 
 Ref NumpyCapture::result_of(const NumpyCall& call, PyObject* function, PyObject* result,
-                            const std::vector<Ref>& samples) {
+                            const std::vector<Ref>& samples, bool known) {
   const auto refuse = [&](const char* why) { c.side_exit(BreakReason::OpaqueCall, why + (": " + call.text)); };
   for (size_t i = 0; i < samples.size(); ++i) {
     if (result == samples[i].get() && guards::is_array(sample_of(call.arrays[i].get()))) return call.arrays[i];
   }
+  if (known && is_plain_data(result)) return Ref::borrow(result);
   if (PyTuple_Check(result) || PyList_CheckExact(result)) {
     Ref items = checked(PyList_New(0));
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(result); ++i) {
       NumpyCall part{"(" + call.text + ")[" + std::to_string(i) + "]", call.arrays};
       Ref item = result_of(part, runtime::numpy_function(part.text, part.arrays.size()),
-                           PySequence_Fast_GET_ITEM(result, i), samples);
+                           PySequence_Fast_GET_ITEM(result, i), samples, known);
       if (PyList_Append(items.get(), item.get()) < 0) throw PythonError{};
     }
     if (PyList_CheckExact(result)) return items;
@@ -240,25 +248,25 @@ Ref NumpyCapture::result_of(const NumpyCall& call, PyObject* function, PyObject*
   const bool number = PyObject_TypeCheck(result, number_type.type());
   if (!number && !guards::is_array(result)) refuse("NumPy gives neither arrays nor numbers of its own");
   Ref array = number ? checked(PyObject_CallOneArg(as_array.get(), result)) : Ref::borrow(result);
-  if (!guards::layout_of(array.get())) refuse("NumPy gives an array whose memory no tensor can show");
-  const at::Tensor like = guards::tensor_of_array(array.get());
-  Ref sizes = list_of_ints(like.sizes()), strides = list_of_ints(like.strides());
-  for (size_t i = 0; i < samples.size(); ++i) {
-    const auto offset = offset_in(array.get(), samples[i].get());
-    if (!offset) continue;
-    const at::Tensor& of = tensor_of(stand_in_for(call.arrays[i].get()).get());
-    if (call.arrays.size() != 1 || of.scalar_type() != like.scalar_type()) refuse("NumPy gives a view");
-    static constinit Imported view("torch", "ops.magneto.view_as.default");
-    Ref start = checked(PyLong_FromLongLong(*offset)), base = checked(tensor_object(of));
-    CallArgs args{{base.get(), sizes.get(), strides.get(), start.get()}};
-    Ref made = make_stand_in(c.torch.call_torch(view.get(), args), std::move(array), function,
-                             checked(PyTuple_Pack(1, call.arrays[0].get())));
-    views_[call.arrays[0].get()].push_back(made);
-    return made;
+  for (const Ref& sample : samples) {
+    if (number || !guards::shares_memory(result, sample.get())) continue;
+    if (call.arrays.size() != 1) refuse("NumPy gives a view");
+    return view_of(call, function, std::move(array));
   }
-  static constinit Imported operation("torch", "ops.magneto.numpy.default");
+  if (!guards::layout_of(array.get())) refuse("NumPy gives an array whose memory no tensor can show");
+  if (number && known) return Ref::borrow(result);
+  Ref made = result_in_graph(call, number ? Ref::borrow(result) : std::move(array), number);
+  stand_in_of(made.get()).known = known;
+  return made;
+}
+
+Ref NumpyCapture::result_in_graph(const NumpyCall& given, Ref sample, bool number) {
+  static constinit Imported operation("torch", "ops.magneto.numpy.default"), as_array("numpy", "asarray");
   static PyObject* const array_maker = function_of(runtime::kArrayOfTensor);
   static PyObject* const number_maker = function_of(runtime::kNumberOfTensor);
+  const NumpyCall call = with_tensors(given);
+  const at::Tensor like = guards::tensor_of_array(checked(PyObject_CallOneArg(as_array.get(), sample.get())).get());
+  Ref sizes = list_of_ints(like.sizes()), strides = list_of_ints(like.strides());
   Ref text = checked(PyUnicode_FromString(call.text.c_str())), operands = checked(PyList_New(0));
   for (const Ref& value : call.arrays) {
     Ref stand_in = stand_in_for(value.get());
@@ -268,238 +276,15 @@ Ref NumpyCapture::result_of(const NumpyCall& call, PyObject* function, PyObject*
                  reinterpret_cast<PyObject*>(torch::getTHPDtype(like.scalar_type()))}};
   Ref tensor = c.torch.call_torch(operation.get(), args);
   Ref parents = checked(PyTuple_Pack(1, tensor.get()));
-  Ref made = make_stand_in(std::move(tensor), number ? Ref::borrow(result) : std::move(array),
-                           number ? number_maker : array_maker, std::move(parents));
+  Ref made =
+      make_stand_in(std::move(tensor), std::move(sample), number ? number_maker : array_maker, std::move(parents));
   stand_in_of(made.get()).exposed = true;  // to its maker
   return made;
 }
 
-// -- the table -------------------------------------------------------------------------------------------------------
+// -- operators and items ---------------------------------------------------------------------------------------------
 
-namespace {
-
-enum class NumpyKind : uint8_t { Function, Method, Ufunc };
-
-struct NumpyRow {
-  NumpyKind kind;
-  const char* name;
-  int arrays;
-};
-
-constexpr NumpyRow kNumpy[] = {
-#define X(kind, name, arrays) {NumpyKind::kind, #name, arrays},
-#include "capture/numpy/numpy.def"
-#undef X
-};
-
-/// numpy, if the program has imported it. Borrowed.
-PyObject* numpy_module() {
-  static PyObject* found = nullptr;
-  if (!found) found = PyDict_GetItemString(PyImport_GetModuleDict(), "numpy");
-  return found;
-}
-
-/// By the object that is called.
-const std::unordered_map<PyObject*, NumpyRow>& numpy_rows() {
-  static constinit MadeOnce<const std::unordered_map<PyObject*, NumpyRow>> made;
-  return *made.get([] {
-    auto* map = new std::unordered_map<PyObject*, NumpyRow>;
-    static constinit Imported arrays("numpy", "ndarray"), numbers("numpy", "generic");
-    const auto add = [&](PyObject* owner, const NumpyRow& row) {
-      Ref object = Ref::borrow(owner);
-      std::istringstream path(row.name);  // linalg.norm
-      for (std::string part; object && std::getline(path, part, '.');) {
-        object = Ref::steal(PyObject_GetAttrString(object.get(), part.c_str()));
-      }
-      PyErr_Clear();  // another version of NumPy
-      if (object) map->emplace(object.release(), row);
-    };
-    for (const NumpyRow& row : kNumpy) {
-      if (row.kind == NumpyKind::Function) add(numpy_module(), row);
-      if (row.kind == NumpyKind::Method) {
-        add(arrays.get(), row);
-        add(numbers.get(), row);
-      }
-    }
-    PyObject *name, *object;
-    Py_ssize_t position = 0;
-    while (PyDict_Next(PyModule_GetDict(numpy_module()), &position, &name, &object)) {
-      if (std::strcmp(Py_TYPE(object)->tp_name, "numpy.ufunc") != 0) continue;
-      Ref inputs = attribute(object, "nin");
-      map->emplace(Py_NewRef(object),
-                   NumpyRow{NumpyKind::Ufunc, PyUnicode_AsUTF8(name), static_cast<int>(PyLong_AsLong(inputs.get()))});
-    }
-    return map;
-  });
-}
-
-bool holds_array(PyObject* value, int depth = 2) {
-  if (is_array(value)) return true;
-  if (depth == 0 || (!PyTuple_CheckExact(value) && !PyList_CheckExact(value))) return false;
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
-    if (holds_array(PySequence_Fast_GET_ITEM(value, i), depth - 1)) return true;
-  }
-  return false;
-}
-
-/// Keywords of NumPy's functions that name no array to write to and no other kind of array.
-bool is_harmless(PyObject* keyword) {
-  static constexpr const char* refused[] = {"out", "where", "like", "subok", "buffer", "signature"};
-  return std::ranges::none_of(refused,
-                              [&](const char* name) { return PyUnicode_CompareWithASCIIString(keyword, name) == 0; });
-}
-
-/// np.asarray(tensor) and the like ask the tensor for its array.
-bool takes_tensors(const NumpyRow& row) {
-  const std::string_view name = row.name;
-  return name == "array" || name == "asarray" || name == "asanyarray" || name == "ascontiguousarray";
-}
-
-}  // namespace
-
-namespace {
-
-/// The class of one of NumPy's numbers: np.float32.
-bool is_number_class(PyObject* callable) {
-  static constinit Imported number("numpy", "number"), boolean("numpy", "bool_");
-  if (!PyType_Check(callable)) return false;
-  auto* type = reinterpret_cast<PyTypeObject*>(callable);
-  return type == boolean.type() ||
-         (PyType_IsSubtype(type, number.type()) && !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE));
-}
-
-}  // namespace
-
-namespace {
-
-/// numpy.add.reduce and its like, as functions of `rest`; `name` holds what the row calls it.
-std::optional<NumpyRow> row_of_ufunc_method(PyObject* callable, const CallArgs& args, CallArgs& rest,
-                                            std::string& name) {
-  const bool bound = PyCFunction_CheckExact(callable);
-  const bool unbound = Py_IS_TYPE(callable, &PyMethodDescr_Type) && args.positional() > 0;
-  PyObject* receiver = bound ? PyCFunction_GET_SELF(callable) : unbound ? args.values[0] : nullptr;
-  const auto ufunc = receiver ? numpy_rows().find(receiver) : numpy_rows().end();
-  if (ufunc == numpy_rows().end() || ufunc->second.kind != NumpyKind::Ufunc || ufunc->second.arrays != 2) return {};
-  const std::string method =
-      bound ? reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name : PyUnicode_AsUTF8(PyDescr_NAME(callable));
-  if (method != "reduce" && method != "accumulate" && method != "outer") return {};
-  rest = args;
-  if (unbound) rest.values.erase(rest.values.begin());
-  name = ufunc->second.name + ("." + method);
-  return NumpyRow{NumpyKind::Function, name.c_str(), method == "outer" ? 2 : 1};
-}
-
-bool is_plain_number(PyObject* object) {
-  return PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyBool_Check(object);
-}
-
-/// What a function gives for numbers, and lists and tuples of numbers: `numpy.prod(x.shape)`. Numbers that differ from
-/// call to call are guarded by value. Null: it is given something else, or gives an array, which each run makes anew.
-Ref number_of_numbers(Capture& capture, PyObject* function, CallArgs args) {
-  std::vector<Ref> held, unknown;
-  const auto is_number = [&](PyObject* value) {
-    PyObject* now = number_now(value);
-    if (now != value) unknown.push_back(Ref::borrow(value));
-    return is_plain_number(now);
-  };
-  for (size_t i = 0; i < args.values.size(); ++i) {
-    PyObject*& value = args.values[i];
-    if (args.keyword(i) && value == Py_None) continue;
-    if (is_number(value)) {
-      value = number_now(value);
-      continue;
-    }
-    const bool shape = Py_TYPE(value) == size_class();
-    if (!PyList_CheckExact(value) && !PyTuple_CheckExact(value) && !shape) return {};
-    const bool outside = shape && capture.world.is_outside(value);
-    const Ref items = outside ? capture.containers.contents_of(value) : capture.containers.resolve_deep(value);
-    held.push_back(checked(PySequence_List(items.get())));
-    value = held.back().get();
-    for (Py_ssize_t item = 0; item < PyList_GET_SIZE(value); ++item) {
-      PyObject* number = PyList_GET_ITEM(value, item);
-      if (!is_number(number)) return {};
-      if (PyList_SetItem(value, item, Py_NewRef(number_now(number))) < 0) throw PythonError{};
-    }
-  }
-  Ref result = Ref::steal(PyObject_Vectorcall(function, args.values.data(), args.positional(), args.kwnames));
-  if (!result) PyErr_Clear();  // the run raises it, in its place
-  if (!result || is_array(result.get()) || !is_value(result.get())) return {};
-  for (const Ref& number : unknown) (void)capture.numbers.known(number.get());
-  return result;
-}
-
-}  // namespace
-
-Ref NumpyCapture::call_function(PyObject* callable, const CallArgs& given) {
-  if (!numpy_module()) return {};
-  if (is_number_class(callable) && given.values.size() == 1 && !given.kwnames) {
-    const Ref value = c.numbers.known(given.values[0]);
-    if (is_array(value.get())) return operation({value.get()}, constant_text(callable) + "($)");
-    if (!is_value(value.get()) || !PyNumber_Check(value.get())) return {};
-    return c.calls.call_native([&] { return PyObject_CallOneArg(callable, value.get()); });
-  }
-  static constinit Imported dtype("numpy", "dtype");
-  if (callable == dtype.get() && given.values.size() == 1 && !given.kwnames &&
-      !constant_text(given.values[0]).empty()) {
-    return c.calls.call_native([&] { return PyObject_CallOneArg(callable, given.values[0]); });
-  }
-  const auto found = numpy_rows().find(callable);
-  std::string name;
-  CallArgs rest;
-  std::optional<NumpyRow> of_method;
-  if (found == numpy_rows().end()) {
-    of_method = row_of_ufunc_method(callable, given, rest, name);
-    if (!of_method) return {};
-  }
-  const NumpyRow& row = of_method ? *of_method : found->second;
-  const CallArgs& args = of_method ? rest : given;
-  // Of numbers a ufunc gives a number, now; and methods of other receivers are errors.
-  const bool on_arrays = std::ranges::any_of(args.values, [](PyObject* value) { return holds_array(value); });
-  if (row.kind == NumpyKind::Ufunc && (!on_arrays || args.positional() != static_cast<size_t>(row.arrays))) return {};
-  if (row.kind == NumpyKind::Function && !on_arrays && !of_method) {
-    if (Ref number = number_of_numbers(c, callable, args)) return number;
-  }
-  if (std::string_view(row.name) == "where" && args.values.size() != 3) return {};
-  NumpyCall call;
-  const bool method = row.kind == NumpyKind::Method;
-  if (method) {
-    if (args.positional() == 0 || !is_array(args.values[0]) || !write_argument(args.values[0], call, true)) return {};
-    call.text += ".";
-  } else {
-    call.text = "numpy.";
-  }
-  call.text += std::string(row.name) + "(";
-  PyObject* written = nullptr;
-  for (size_t i = method; i < args.values.size(); ++i) {
-    PyObject* keyword = args.keyword(i);
-    PyObject* value = args.values[i];
-    if (keyword) {
-      const bool is_out = PyUnicode_CompareWithASCIIString(keyword, "out") == 0 && is_array(value);
-      if (!is_out && !is_harmless(keyword)) return {};
-      call.text += std::string(PyUnicode_AsUTF8(keyword)) + "=";
-      if (is_out) {
-        require_writable(written = value);
-        write_argument(value, call, /*arrays=*/true);
-        call.text += ".copy('K'), ";
-        continue;
-      }
-    }
-    Ref held;
-    if (i == 0 && !keyword && takes_tensors(row) && is_fake_tensor(value)) {
-      held = array_of_tensor(value);
-      value = held.get();
-    }
-    if (!write_argument(value, call, !keyword && static_cast<int>(i) < row.arrays + method)) return {};
-    call.text += ", ";
-  }
-  call.text += ")";
-  Ref result = run(call);
-  if (!written) return result;
-  overwrite(written, result.get());
-  return Ref::borrow(written);
-}
-
-Ref NumpyCapture::operation(std::initializer_list<PyObject*> operands, const std::string& form) {
+NumpyCall NumpyCapture::as_call(std::initializer_list<PyObject*> operands, const std::string& form) {
   NumpyCall call;
   const auto* operand = operands.begin();
   for (const char letter : form) {
@@ -510,7 +295,11 @@ Ref NumpyCapture::operation(std::initializer_list<PyObject*> operands, const std
                   std::string("an operator between an array and an object of type ") + Py_TYPE(operand[-1])->tp_name);
     }
   }
-  return run(call);
+  return call;
+}
+
+Ref NumpyCapture::operation(std::initializer_list<PyObject*> operands, const std::string& form) {
+  return run(as_call(operands, form));
 }
 
 Ref NumpyCapture::item(PyObject* array, PyObject* key) {
@@ -523,7 +312,7 @@ Ref NumpyCapture::item(PyObject* array, PyObject* key) {
   }
   call.text += "]";
   for (size_t i = 1; i < call.arrays.size(); ++i) {
-    if (!is_mask(stand_in_for(call.arrays[i].get()).get())) continue;
+    if (!is_unknown_mask(call.arrays[i].get())) continue;
     c.side_exit(BreakReason::DataDependentValue, "an array is indexed by a mask");
   }
   return run(call);
@@ -531,7 +320,8 @@ Ref NumpyCapture::item(PyObject* array, PyObject* key) {
 
 Ref NumpyCapture::items(PyObject* array) {
   Ref stand_in = stand_in_for(array);
-  if (stand_in_of(stand_in.get()).is_number || tensor_of(stand_in.get()).dim() == 0) {
+  const ArrayStandIn& of = stand_in_of(stand_in.get());
+  if (of.is_number || PyTuple_GET_SIZE(checked(PyObject_GetAttrString(of.sample, "shape")).get()) == 0) {
     c.side_exit(BreakReason::OpaqueIterator, "an array without dimensions is iterated over");
   }
   return checked(PySeqIter_New(stand_in.get()));
@@ -551,6 +341,8 @@ Ref NumpyCapture::attribute(PyObject* array, PyObject* name, bool* unbound) {
     const bool dtype = PyUnicode_CompareWithASCIIString(name, "dtype") == 0;
     return dtype ? c.world.wrap(value.get(), c.sources.constant(value.get())) : value;
   }
+  const bool flags = PyUnicode_CompareWithASCIIString(name, "flags") == 0;
+  if (flags && is_own(root_of(stand_in_of(stand_in.get())))) return checked(PyObject_GetAttr(sample, name));
   if (is_one_of(views)) return operation({array}, std::string("$.") + PyUnicode_AsUTF8(name));
   PyObject* found = lookup_in_type(Py_TYPE(sample), name);
   if (!found) return {};
@@ -585,6 +377,7 @@ Ref NumpyCapture::tensor_of_array(PyObject* array) {
   if (stand_in.is_number || !is_writable(stand_in.sample)) {
     c.side_exit(BreakReason::OpaqueObject, "a tensor over an array that may not be written");
   }
+  if (!stand_in.tensor) return tensor_of_view(made.get());
   Ref tensor = Ref::borrow(stand_in.tensor);
   static constinit Imported detach("torch._C", "TensorBase.detach");
   if (std::exchange(stand_in.exposed, true)) tensor = c.torch.call_torch(detach.get(), {{stand_in.tensor}});

@@ -50,8 +50,8 @@ Ref handle_as_tensor(Capture& capture, const CallArgs& args) {
 Ref handle_tensor(Capture& capture, const CallArgs& args) {
   PyObject* dtype = args.values.empty() || !is_array(args.values[0]) ? nullptr : asked_dtype(args);
   if (!dtype) return plain_call(capture, "tensor", args);
-  Ref stand_in = capture.numpy.stand_in_for(args.values[0]);
-  PyObject* tensor = stand_in_of(stand_in.get()).tensor;
+  const Ref contents = capture.numpy.contents_of(args.values[0]);
+  PyObject* const tensor = contents.get();
   static constinit Imported clone("torch._C", "TensorBase.clone"), to("torch._C", "TensorBase.to");
   if (dtype == Py_None) return capture.torch.call_torch(clone.get(), {{tensor}});
   static PyObject* const copy = Py_BuildValue("(s)", "copy");

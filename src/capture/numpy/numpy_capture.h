@@ -20,6 +20,7 @@ class Capture;
 struct CallArgs;
 struct ArrayStandIn;
 struct NumpyCall;
+struct NumpyRow;
 
 class NumpyCapture {
  public:
@@ -41,11 +42,15 @@ class NumpyCapture {
   Ref write_operator(PyObject* array, const std::string& method, PyObject* other);
   /// The array holds from here on what is computed for it, with it as it was.
   void replace(PyObject* array, const std::function<Ref()>& compute);
+  /// `array.real = value`. (array_writes.cpp)
+  void set_attribute(PyObject* array, PyObject* name, PyObject* value);
   /// As lookup_attr.
   Ref attribute(PyObject* array, PyObject* name, bool* unbound);
   /// tensor.numpy() and torch.from_numpy(array).
   Ref array_of_tensor(PyObject* tensor);
   Ref tensor_of_array(PyObject* array);
+  /// A tensor with its contents, which may be its own.
+  Ref contents_of(PyObject* array);
   /// The segment writes its memory, through a tensor.
   bool is_written(const ArrayStandIn& array) const;
   /// C code looks at a stand-in: the segment ends in front of the call.
@@ -54,21 +59,42 @@ class NumpyCapture {
   std::unordered_map<PyObject*, Ref> array_by_tensor;  // tensor made of an array -> the array
 
  private:
+  /// Its contents follow from constants: the sample's are the array's.
+  bool is_known(PyObject* array);
+  /// As an index it selects as many items as it holds true ones.
+  bool is_unknown_mask(PyObject* array);
   /// Ends the segment, unless the array may be written as what follows computes.
   void require_writable(PyObject* array);
-  /// NumPy has made it in the segment, and it is no view.
-  bool is_own(const ArrayStandIn& array) const;
+  /// The array is written by the call, in which it is `v`.
+  void write(PyObject* array, NumpyCall call);
   /// What has been computed for it is what it holds from here on.
   void overwrite(PyObject* array, PyObject* fresh);
+  /// The views of an array that NumPy has made show what it holds now.
+  void update_views(PyObject* array);
+  /// Gives a view its tensor, if one can show it.
+  void show(ArrayStandIn& view);
+  Ref view_of(const NumpyCall& call, PyObject* function, Ref sample);
+  Ref tensor_of_view(PyObject* array);
+  /// The same call, of arrays that have tensors.
+  NumpyCall with_tensors(const NumpyCall& call);
+  Ref call_row(const NumpyRow& row, const CallArgs& args);
+  /// False: it is nothing that a call of that row may have.
+  bool write_arguments(const NumpyRow& row, const CallArgs& args, NumpyCall& call, PyObject*& written);
+  Ref fact(const NumpyCall& call);
+  std::vector<Ref> samples_of(const NumpyCall& call);
   /// Writes a value down as an argument of a call of NumPy. False: it can't be one.
   bool write_argument(PyObject* value, NumpyCall& call, bool arrays);
+  /// "$ + $" of the operands.
+  NumpyCall as_call(std::initializer_list<PyObject*> operands, const std::string& form);
   Ref run(const NumpyCall& call);
-  /// `result`: what NumPy gave for the samples of the arrays.
-  Ref result_of(const NumpyCall& call, PyObject* function, PyObject* result, const std::vector<Ref>& samples);
+  /// `result`: what NumPy gave for the samples of the arrays; `known`: it gives the same in each run.
+  Ref result_of(const NumpyCall& call, PyObject* function, PyObject* result, const std::vector<Ref>& samples,
+                bool known);
+  Ref result_in_graph(const NumpyCall& call, Ref sample, bool number);
 
   Capture& c;
   std::unordered_map<PyObject*, Ref> arrays_;  // from outside -> its stand-in
-  std::unordered_map<PyObject*, std::vector<Ref>> views_;
+  std::unordered_map<PyObject*, std::vector<Ref>> views_;  // of one that NumPy has made -> those made of it
 };
 
 }  // namespace magneto::capture

@@ -3,6 +3,9 @@
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/DynamicTypes.h>
 
+#include <algorithm>
+#include <initializer_list>
+
 #include "capture/exits/exit_builder.h"
 #include "capture/interpreter/errors.h"
 #include "capture/numpy/arrays.h"
@@ -14,9 +17,18 @@ namespace magneto::capture {
 
 namespace {
 
+/// A text as an argument of a template.
+struct FixedText {
+  char text[8] = {};
+  template <size_t size>
+  consteval FixedText(const char (&from)[size]) {  // NOLINT(google-explicit-constructor): a literal is one
+    std::copy_n(from, size, text);
+  }
+};
+
 void dealloc(PyObject* self) {
   const ArrayStandIn& array = stand_in_of(self);
-  for (PyObject* part : {array.tensor, array.sample, array.maker, array.parents}) Py_XDECREF(part);
+  for (PyObject* part : {array.tensor, array.sample, array.maker, array.parents, array.text}) Py_XDECREF(part);
   PyObject_Free(self);
 }
 
@@ -29,7 +41,58 @@ void look() {
 PyObject* look_1(PyObject*) { return look(), nullptr; }
 PyObject* look_2(PyObject*, PyObject*) { return look(), nullptr; }
 PyObject* look_3(PyObject*, PyObject*, PyObject*) { return look(), nullptr; }
-PyObject* look_compared(PyObject*, PyObject*, int) { return look(), nullptr; }
+
+/// An operator that C code applies: sum(), functools.reduce().
+PyObject* apply(const char* form, std::initializer_list<PyObject*> operands) {
+  Capture* capture = Capture::current();
+  if (!capture) return look(), nullptr;
+  try {
+    return capture->numpy.operation(operands, form).release();
+  } catch (const PythonError&) {
+    return nullptr;
+  } catch (...) {
+    return capture->errors.interrupt_c_code(std::current_exception());
+  }
+}
+
+template <FixedText form>
+PyObject* apply_1(PyObject* array) {
+  return apply(form.text, {array});
+}
+
+template <FixedText form>
+PyObject* apply_2(PyObject* left, PyObject* right) {
+  return apply(form.text, {left, right});
+}
+
+PyObject* apply_power(PyObject* left, PyObject* right, PyObject* modulus) {
+  return modulus == Py_None ? apply("$ ** $", {left, right}) : (look(), nullptr);
+}
+
+PyObject* apply_compared(PyObject* left, PyObject* right, int operation) {
+  static constexpr const char* forms[] = {"$ < $", "$ <= $", "$ == $", "$ != $", "$ > $", "$ >= $"};
+  return apply(forms[operation], {left, right});
+}
+
+/// What C code may have of one without dimensions: the array itself, if its contents are known.
+PyObject* known_contents(PyObject* array) {
+  const ArrayStandIn& stand_in = stand_in_of(array);
+  // A number of one with dimensions comes with a warning.
+  return stand_in.known && PyObject_Size(stand_in.sample) < 0 ? (PyErr_Clear(), stand_in.sample) : nullptr;
+}
+
+template <PyObject* (*read)(PyObject*)>
+PyObject* read_known(PyObject* array) {
+  PyObject* const contents = known_contents(array);
+  return contents ? read(contents) : look_1(array);
+}
+
+int truth(PyObject* array) {
+  const ArrayStandIn& stand_in = stand_in_of(array);
+  return stand_in.known && PyObject_Size(stand_in.sample) != 0 ? (PyErr_Clear(), PyObject_IsTrue(stand_in.sample))
+                                                               : (look(), -1);
+}
+
 /// What the iterator of an array asks for.
 PyObject* look_item(PyObject* array, Py_ssize_t index) {
   constexpr Py_ssize_t most = 64;
@@ -45,7 +108,6 @@ PyObject* look_item(PyObject* array, Py_ssize_t index) {
     return capture->errors.interrupt_c_code(std::current_exception());
   }
 }
-int look_truth(PyObject*) { return look(), -1; }
 int look_stored(PyObject*, PyObject*, PyObject*) { return look(), -1; }
 Py_ssize_t look_length(PyObject*) { return look(), -1; }
 Py_hash_t look_hash(PyObject*) { return look(), -1; }
@@ -55,29 +117,43 @@ int look_buffer(PyObject*, Py_buffer* view, int) {
 }
 
 PyTypeObject* stand_in_type() {
+  // In place they stay the interpreter's: `x += y` without such a slot would make a new array.
   static PyNumberMethods number{
-      .nb_add = look_2,
-      .nb_subtract = look_2,
-      .nb_multiply = look_2,
-      .nb_remainder = look_2,
+      .nb_add = apply_2<"$ + $">,
+      .nb_subtract = apply_2<"$ - $">,
+      .nb_multiply = apply_2<"$ * $">,
+      .nb_remainder = apply_2<"$ % $">,
       .nb_divmod = look_2,
-      .nb_power = look_3,
-      .nb_negative = look_1,
-      .nb_positive = look_1,
-      .nb_absolute = look_1,
-      .nb_bool = look_truth,
-      .nb_invert = look_1,
-      .nb_lshift = look_2,
-      .nb_rshift = look_2,
-      .nb_and = look_2,
-      .nb_xor = look_2,
-      .nb_or = look_2,
-      .nb_int = look_1,
-      .nb_float = look_1,
-      .nb_floor_divide = look_2,
-      .nb_true_divide = look_2,
-      .nb_index = look_1,
-      .nb_matrix_multiply = look_2,
+      .nb_power = apply_power,
+      .nb_negative = apply_1<"-$">,
+      .nb_positive = apply_1<"+$">,
+      .nb_absolute = apply_1<"abs($)">,
+      .nb_bool = truth,
+      .nb_invert = apply_1<"~$">,
+      .nb_lshift = apply_2<"$ << $">,
+      .nb_rshift = apply_2<"$ >> $">,
+      .nb_and = apply_2<"$ & $">,
+      .nb_xor = apply_2<"$ ^ $">,
+      .nb_or = apply_2<"$ | $">,
+      .nb_int = read_known<PyNumber_Long>,
+      .nb_float = read_known<PyNumber_Float>,
+      .nb_inplace_add = look_2,
+      .nb_inplace_subtract = look_2,
+      .nb_inplace_multiply = look_2,
+      .nb_inplace_remainder = look_2,
+      .nb_inplace_power = look_3,
+      .nb_inplace_lshift = look_2,
+      .nb_inplace_rshift = look_2,
+      .nb_inplace_and = look_2,
+      .nb_inplace_xor = look_2,
+      .nb_inplace_or = look_2,
+      .nb_floor_divide = apply_2<"$ // $">,
+      .nb_true_divide = apply_2<"$ / $">,
+      .nb_inplace_floor_divide = look_2,
+      .nb_inplace_true_divide = look_2,
+      .nb_index = read_known<PyNumber_Index>,
+      .nb_matrix_multiply = apply_2<"$ @ $">,
+      .nb_inplace_matrix_multiply = look_2,
   };
   static PySequenceMethods sequence{.sq_length = look_length, .sq_item = look_item};
   static PyMappingMethods mapping{.mp_length = look_length, .mp_subscript = look_2, .mp_ass_subscript = look_stored};
@@ -98,7 +174,7 @@ PyTypeObject* stand_in_type() {
       .tp_as_buffer = &buffer,
       .tp_flags = Py_TPFLAGS_DEFAULT,
       .tp_doc = "Stands for an array or a number that NumPy gives at each run.",
-      .tp_richcompare = look_compared,
+      .tp_richcompare = apply_compared,
       .tp_iter = look_1,
   };
   static const bool ready = PyType_Ready(&type) == 0;
@@ -116,6 +192,8 @@ Ref make_stand_in(Ref tensor, Ref sample, PyObject* maker, Ref parents) {
   made->sample = sample.release();
   made->maker = Py_XNewRef(maker);
   made->parents = parents.release();
+  made->text = nullptr;
+  made->known = false;
   made->exposed = false;
   auto* object = reinterpret_cast<PyObject*>(made);
   Capture::current()->exits.note_allocation_site(object);

@@ -6,6 +6,7 @@
 #include "capture/calls/calls.h"
 #include "capture/capture.h"
 #include "capture/kinds.h"
+#include "capture/numpy/numpy_capture.h"
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
 #include "capture/world/overlays.h"
@@ -180,7 +181,7 @@ void Attributes::generic_setattr(PyObject* owner, PyObject* name, PyObject* valu
   if (is_tensor(owner) && !(descriptor && is_property_type(Py_TYPE(descriptor)))) {
     return store_tensor_attr(owner, name, value);
   }
-  if (is_array(owner)) c.side_exit(BreakReason::Mutation, "an attribute of an array of NumPy is set");
+  if (is_array(owner)) return c.numpy.set_attribute(owner, name, value);
   if (!c.world.is_outside(owner)) {
     if (PyObject_GenericSetAttr(owner, name, value) < 0) throw PythonError{};
     return;
