@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import test_numpy
+import torch
 
 import magneto
 
@@ -124,6 +124,13 @@ def known(a: Any) -> Any:
     return a * total, odd, a[rows, columns], values, counts, np.bincount([0, 1, 1]), float(np.ones(1)[0])
 
 
+def unpacked(a: Any) -> Any:
+    y, x = np.mgrid[-1:1:3j, -2:1:4j]
+    first, *rest = a
+    r, c = np.ogrid[:2, :3]
+    return (y + x) * a[:3, :4], first, rest, (r - c) ** 2, len(list(enumerate(a)))
+
+
 def facts(a: Any) -> Any:
     return (
         np.result_type(a, np.float32).name, np.can_cast(np.int32, np.float64), np.promote_types("i4", "f4"),
@@ -144,7 +151,7 @@ def added_up(a: Any) -> Any:
 
 PROGRAMS: list[Callable[[Any], Any]] = [
     views_of_made, view_of_view, backwards, backwards_over_an_argument, parts, functions_that_write,
-    methods_that_write, tiled, while_it_is_read, known, facts, windows, added_up,
+    methods_that_write, tiled, while_it_is_read, known, unpacked, facts, windows, added_up,
 ]  # fmt: skip
 
 ARRAYS: dict[str, Callable[[], np.ndarray]] = {
@@ -212,6 +219,21 @@ def views_across_an_exit(a: Any) -> Any:
     return view, back, b
 
 
+def methods_on_read_only(a: Any) -> Any:
+    b = a.imag
+    b.sort()
+    return b
+
+
+def flattened_after_a_write(a: Any) -> Any:
+    a += 1
+    b = a.ravel()
+    a[0] = 3
+    c = np.reshape(a, -1)
+    b[0] = 9
+    return b, c, b.base is None
+
+
 def left_uninitialised(a: Any) -> Any:
     b = np.empty(3)
     return len(b.tolist()), np.add(a, 1, where=a > 100).shape
@@ -222,7 +244,7 @@ def left_uninitialised(a: Any) -> Any:
 @pytest.mark.parametrize(
     "program",
     [unknown_size, warns, read_only, other_shapes, written_under_a_tensor, written_through_a_tensor,
-     views_across_an_exit, left_uninitialised],
+     views_across_an_exit, left_uninitialised, methods_on_read_only, flattened_after_a_write],
     ids=lambda program: program.__name__,
 )  # fmt: skip
 def test_exits(program: Callable[[Any], Any], array: str, backend: str) -> None:

@@ -151,6 +151,8 @@ bool shares_memory(PyObject* view, PyObject* of) {
   return start >= first && start <= last;
 }
 
+int64_t offset_between(PyObject* array, PyObject* other) { return array_of(array).data - array_of(other).data; }
+
 PyObject* array_under(const at::Tensor& tensor) {
   const at::DataPtr& memory = tensor.storage().data_ptr();
   if (memory.get_deleter() != release_array) return nullptr;

@@ -29,6 +29,9 @@ at::Tensor tensor_of_array(PyObject* array);
 /// An array begins within the memory of the other.
 bool shares_memory(PyObject* view, PyObject* of);
 
+/// How many bytes one begins behind the other.
+int64_t offset_between(PyObject* array, PyObject* other);
+
 /// The array whose memory `tensor` lies over, where that function made its storage, and both have the same layout;
 /// else null. Borrowed.
 PyObject* array_under(const at::Tensor& tensor);

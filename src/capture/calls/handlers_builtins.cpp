@@ -242,8 +242,8 @@ Ref reduce_with(Capture& capture, const char* name, const CallArgs& args) {
   if (tensors && !calls_back) return capture.torch.call_torch(function, copy);
   const bool adds = items && std::strcmp(name, "sum") == 0;
   const auto is_summand = [](PyObject* item) { return is_array(item) || is_scalar(item); };
-  const auto summands = adds ? std::span(&PyList_GET_ITEM(items.get(), 0), PyList_GET_SIZE(items.get()))
-                             : std::span<PyObject*>();
+  const auto summands =
+      adds ? std::span(&PyList_GET_ITEM(items.get(), 0), PyList_GET_SIZE(items.get())) : std::span<PyObject*>();
   if (std::ranges::any_of(summands, is_array) && std::ranges::all_of(summands, is_summand)) {
     return sum_of_arrays(capture, items.get(), copy.values.size() > 1 ? copy.values[1] : nullptr);
   }

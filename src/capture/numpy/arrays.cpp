@@ -3,8 +3,8 @@
 // An array from outside is itself until something is computed with it; then it is an input of the graph, by the tensor
 // over its memory. For all other arrays a *stand-in* goes through the capture. What NumPy computes is written down as a
 // text ("numpy.add(a0, 2.0)") and stays a call of NumPy in the graph: no operator of PyTorch gives the same bits and
-// the same warnings. What it would give, dtype, strides and all, NumPy itself is asked, with arrays of zeros, or with the
-// arrays themselves where their contents follow from constants: then what it gives is known. Views: views.cpp. What
+// the same warnings. What it would give, dtype, strides and all, NumPy itself is asked, with arrays of zeros, or with
+// the arrays themselves where their contents follow from constants: then what it gives is known. Views: views.cpp. What
 // needs the contents of an array that is not known, or is not in numpy.def (functions.cpp), is a side exit. Writes:
 // array_writes.cpp.
 #include "capture/numpy/arrays.h"

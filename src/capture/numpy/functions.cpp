@@ -107,8 +107,7 @@ bool is_harmless(PyObject* keyword) {
 
 /// Those whose value may be an array: what a call gives is laid out alike whatever that holds.
 bool may_be_array(PyObject* keyword) {
-  static constexpr const char* allowed[] = {"where", "weights", "min",  "max", "a_min",
-                                            "a_max", "prepend", "append"};
+  static constexpr const char* allowed[] = {"where", "weights", "min", "max", "a_min", "a_max", "prepend", "append"};
   return is_one_of(keyword, allowed);
 }
 
@@ -158,7 +157,9 @@ bool is_plain_number(PyObject* object) {
 }
 
 /// The function of the module itself. Borrowed.
-PyObject* function_named(const NumpyRow& row) { return PyDict_GetItemString(PyModule_GetDict(numpy_module()), row.name); }
+PyObject* function_named(const NumpyRow& row) {
+  return PyDict_GetItemString(PyModule_GetDict(numpy_module()), row.name);
+}
 
 /// What a function gives for numbers, and lists and tuples of numbers: `numpy.prod(x.shape)`. Numbers that differ from
 /// call to call are guarded by value. Null: it is given something else, or gives an array, which each run makes anew.
@@ -232,6 +233,7 @@ Ref NumpyCapture::call_row(const NumpyRow& row, const CallArgs& args) {
   NumpyCall call;
   call.filled = row.kind != NumpyKind::Unfilled;
   PyObject* written = row.writes() ? args.values[0] : nullptr;
+  if (written) require_writable(written);
   if (!write_arguments(row, args, call, written)) return {};
   const auto unknown = [&](const Ref& array) { return !is_known(array.get()); };
   if (row.needs_contents() && std::ranges::any_of(call.arrays, unknown)) {
@@ -251,7 +253,7 @@ bool NumpyCapture::write_arguments(const NumpyRow& row, const CallArgs& args, Nu
   if (ufunc && args.positional() != inputs + (out_given ? 1 : 0)) return false;
   if (std::string_view(row.name) == "where" && args.values.size() != 3) return false;
   const auto write_target = [&](PyObject* target) {
-    require_writable(written = target);
+    if (target != written) require_writable(written = target);
     call.text += "v, ";
   };
   call.text = method ? "" : "numpy.";

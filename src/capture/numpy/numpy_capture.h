@@ -93,7 +93,7 @@ class NumpyCapture {
   Ref result_in_graph(const NumpyCall& call, Ref sample, bool number);
 
   Capture& c;
-  std::unordered_map<PyObject*, Ref> arrays_;  // from outside -> its stand-in
+  std::unordered_map<PyObject*, Ref> arrays_;              // from outside -> its stand-in
   std::unordered_map<PyObject*, std::vector<Ref>> views_;  // of one that NumPy has made -> those made of it
 };
 

@@ -109,11 +109,18 @@ PyObject* look_item(PyObject* array, Py_ssize_t index) {
   }
 }
 int look_stored(PyObject*, PyObject*, PyObject*) { return look(), -1; }
-Py_ssize_t look_length(PyObject*) { return look(), -1; }
+Py_ssize_t length(PyObject* array) { return PyObject_Size(stand_in_of(array).sample); }
 Py_hash_t look_hash(PyObject*) { return look(), -1; }
 int look_buffer(PyObject*, Py_buffer* view, int) {
   view->obj = nullptr;
   return look(), -1;
+}
+
+PyObject* iterate(PyObject* array) {
+  const ArrayStandIn& stand_in = stand_in_of(array);
+  if (!stand_in.is_number && PyObject_Size(stand_in.sample) >= 0) return PySeqIter_New(array);
+  PyErr_Clear();
+  return look(), nullptr;
 }
 
 PyTypeObject* stand_in_type() {
@@ -155,8 +162,8 @@ PyTypeObject* stand_in_type() {
       .nb_matrix_multiply = apply_2<"$ @ $">,
       .nb_inplace_matrix_multiply = look_2,
   };
-  static PySequenceMethods sequence{.sq_length = look_length, .sq_item = look_item};
-  static PyMappingMethods mapping{.mp_length = look_length, .mp_subscript = look_2, .mp_ass_subscript = look_stored};
+  static PySequenceMethods sequence{.sq_length = length, .sq_item = look_item};
+  static PyMappingMethods mapping{.mp_length = length, .mp_subscript = look_2, .mp_ass_subscript = look_stored};
   static PyBufferProcs buffer{.bf_getbuffer = look_buffer};
   static PyTypeObject type{
       .ob_base = PyVarObject_HEAD_INIT(nullptr, 0).tp_name = "magneto._C.ArrayStandIn",
@@ -175,7 +182,7 @@ PyTypeObject* stand_in_type() {
       .tp_flags = Py_TPFLAGS_DEFAULT,
       .tp_doc = "Stands for an array or a number that NumPy gives at each run.",
       .tp_richcompare = apply_compared,
-      .tp_iter = look_1,
+      .tp_iter = iterate,
   };
   static const bool ready = PyType_Ready(&type) == 0;
   if (!ready) throw PythonError{};

@@ -1,7 +1,7 @@
-// Views of NumPy's arrays. One is a view in the graph as well, where a tensor can show it: one of fewer rows, or of other
-// strides. Others (`a[::-1]`, `a.imag`) have no tensor: what is computed with them is written down with the text that
-// makes them of the nearest array that has one. Where the segment hands a view on, NumPy makes it again by the same call:
-// its base, its flags and whose memory it is are eager's.
+// Views of NumPy's arrays. One is a view in the graph as well, where a tensor can show it: one of fewer rows, or of
+// other strides. Others (`a[::-1]`, `a.imag`) have no tensor: what is computed with them is written down with the text
+// that makes them of the nearest array that has one. Where the segment hands a view on, NumPy makes it again by the
+// same call: its base, its flags and whose memory it is are eager's.
 #include "capture/capture.h"
 #include "capture/numpy/arrays.h"
 #include "capture/numpy/numpy_capture.h"
@@ -36,22 +36,19 @@ namespace {
 Ref view_of_tensor(Capture& c, const at::Tensor& tensor, PyObject* view, PyObject* of) {
   static constinit Imported function("torch", "ops.magneto.view_as.default");
   const at::Tensor like = guards::tensor_of_array(view);
-  const auto* first = static_cast<const char*>(guards::tensor_of_array(of).const_data_ptr());
-  const auto* start = static_cast<const char*>(like.const_data_ptr());
   Ref sizes = checked(PyTuple_New(like.dim())), strides = checked(PyTuple_New(like.dim()));
   for (int64_t i = 0; i < like.dim(); ++i) {
     PyTuple_SET_ITEM(sizes.get(), i, checked(PyLong_FromLongLong(like.size(i))).release());
     PyTuple_SET_ITEM(strides.get(), i, checked(PyLong_FromLongLong(like.stride(i))).release());
   }
   const auto item = static_cast<int64_t>(like.element_size());
-  Ref offset = checked(PyLong_FromLongLong((start - first) / item)), base = checked(tensor_object(tensor));
+  Ref offset = checked(PyLong_FromLongLong(guards::offset_between(view, of) / item)),
+      base = checked(tensor_object(tensor));
   return c.torch.call_torch(function.get(), {{base.get(), sizes.get(), strides.get(), offset.get()}});
 }
 
 /// An array of its own with the same contents.
-Ref copy_of(PyObject* stand_in) {
-  return checked(PyObject_CallMethod(stand_in_of(stand_in).sample, "copy", "s", "K"));
-}
+Ref copy_of(PyObject* stand_in) { return checked(PyObject_CallMethod(stand_in_of(stand_in).sample, "copy", "s", "K")); }
 
 }  // namespace
 
@@ -81,7 +78,8 @@ void NumpyCapture::update_views(PyObject* array) {
   const auto found = views_.find(array);
   if (found == views_.end()) return;
   // Nobody can ask for one that is referred to here alone.
-  std::erase_if(found->second, [&](const Ref& view) { return Py_REFCNT(view.get()) == 1 && !views_.count(view.get()); });
+  std::erase_if(found->second,
+                [&](const Ref& view) { return Py_REFCNT(view.get()) == 1 && !views_.count(view.get()); });
   const std::vector<Ref> views = found->second;
   for (const Ref& held : views) {
     ArrayStandIn& view = stand_in_of(held.get());
@@ -122,7 +120,8 @@ NumpyCall NumpyCapture::with_tensors(const NumpyCall& call) {
 Ref NumpyCapture::contents_of(PyObject* array) {
   Ref held = stand_in_for(array);
   const ArrayStandIn& view = stand_in_of(held.get());
-  if (!guards::layout_of(view.sample)) c.side_exit(BreakReason::OpaqueObject, "PyTorch is given a view that goes backwards");
+  if (!guards::layout_of(view.sample))
+    c.side_exit(BreakReason::OpaqueObject, "PyTorch is given a view that goes backwards");
   if (!view.tensor) held = result_in_graph({"a0.copy('K')", {held}}, copy_of(held.get()), false);
   return Ref::borrow(stand_in_of(held.get()).tensor);
 }

@@ -13,6 +13,7 @@
 #include "capture/interpreter/object_protocol.h"
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/tried_numbers.h"
+#include "capture/numpy/numpy_capture.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
@@ -167,6 +168,10 @@ Ref call_c_type(Capture& capture, PyTypeObject* type, const CallArgs& args) {
   }
   for (size_t i = 0; i < args.values.size(); ++i) {
     PyObject* arg = args.values[i];
+    if (is_array(arg) && !keeps_arguments(type)) {
+      held.push_back(capture.numpy.stand_in_for(arg));
+      arg = held.back().get();
+    }
     tensor |= is_tensor(arg);
     if (is_function(i)) {
       held.push_back(capture.callbacks.callback(arg));

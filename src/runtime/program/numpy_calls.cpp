@@ -3,6 +3,7 @@
 #include <ATen/ops/as_strided.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "guards/array.h"
@@ -29,11 +30,17 @@ const Call& call_of(const std::string& text, size_t arrays) {
   return known->emplace(text, std::move(call)).first->second;
 }
 
+/// What lies in the memory of an operand, which eager's has other strides than, would change with it.
 Ref call_on_tensors(const std::string& text, at::TensorList operands) {
   std::vector<Ref> arrays;
   std::vector<PyObject*> args;
   for (const at::Tensor& operand : operands) args.push_back(arrays.emplace_back(array_of_tensor(operand)).get());
-  return checked(PyObject_Vectorcall(call_of(text, operands.size()).checked.get(), args.data(), args.size(), nullptr));
+  PyObject* const function = call_of(text, operands.size()).checked.get();
+  Ref result = checked(PyObject_Vectorcall(function, args.data(), args.size(), nullptr));
+  const bool shared = guards::is_array(result.get()) && std::ranges::any_of(args, [&](PyObject* array) {
+                        return guards::shares_memory(result.get(), array);
+                      });
+  return shared ? checked(PyObject_CallMethod(result.get(), "copy", nullptr)) : std::move(result);
 }
 
 /// A call of NumPy that gives a new array, of this layout.
