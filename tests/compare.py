@@ -35,6 +35,15 @@ def assert_same(
     _compare(actual, expected, EXACT if exact else closeness, path, seen)
 
 
+def difference(actual: Any, expected: Any) -> str:
+    """The first one, also of strides; empty: there is none."""
+    try:
+        assert_same(actual, expected, closeness=Closeness(rtol=1e-5, atol=1e-6, strides=True))
+    except AssertionError as error:
+        return str(error)
+    return ""
+
+
 def _compare(actual: Any, expected: Any, closeness: Closeness, path: str, seen: set[tuple[int, int]]) -> None:
     assert type(actual) is type(expected), f"{path}: {type(actual)} instead of {type(expected)}"
     if (id(actual), id(expected)) in seen:
@@ -70,8 +79,10 @@ def _compare(actual: Any, expected: Any, closeness: Closeness, path: str, seen: 
         for field in dataclasses.fields(expected):
             name = field.name
             _compare(getattr(actual, name), getattr(expected, name), closeness, f"{path}.{name}", seen)
-    else:
+    elif hasattr(expected, "__dict__"):
         _compare_state(actual, expected, closeness, path, seen)
+    else:
+        assert actual == expected, f"{path}: {actual!r} != {expected!r}"
 
 
 def _compare_state(actual: Any, expected: Any, closeness: Closeness, path: str, seen: set[tuple[int, int]]) -> None:

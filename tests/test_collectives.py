@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,40 +10,16 @@ from typing import Any
 import collectives
 import distributed_tensors
 import pytest
+from processes import found_by_each
 from torch import distributed
 
 if not distributed.is_available():
     pytest.skip("this PyTorch has no torch.distributed", allow_module_level=True)
 
 
-def outcomes_of(script: Path, size: int, folder: Path) -> list[dict[str, Any]]:
-    """What each of so many processes prints."""
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-P", "-W", "ignore", str(script), str(rank), str(folder / "store"), str(size)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=folder,
-            env={**os.environ, "MAGNETO_CACHE_DIR": str(folder / "cache"), "OMP_NUM_THREADS": "1"},
-            text=True,
-        )
-        for rank in range(size)
-    ]
-    found = []
-    try:
-        for each in processes:
-            output, errors = each.communicate(timeout=300)
-            assert each.returncode == 0, errors
-            found.append(json.loads(output.splitlines()[-1]))
-    finally:
-        for each in processes:
-            each.kill()
-    return found
-
-
 @pytest.fixture(scope="module", params=[1, 2, 4])
 def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return outcomes_of(Path(collectives.__file__), request.param, tmp_path_factory.mktemp("processes"))
+    return found_by_each(collectives.__file__, request.param, tmp_path_factory.mktemp("processes"))
 
 
 @pytest.mark.parametrize("name", collectives.PROGRAMS)
@@ -59,8 +33,7 @@ def test_each_process_gets_what_eager_gives(name: str, outcomes: list[dict[str, 
 
 @pytest.fixture(scope="module", params=[1, 2, 4])
 def of_tensors(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    script = Path(distributed_tensors.__file__)
-    return outcomes_of(script, request.param, tmp_path_factory.mktemp("processes"))
+    return found_by_each(distributed_tensors.__file__, request.param, tmp_path_factory.mktemp("processes"))
 
 
 @pytest.mark.parametrize("name", distributed_tensors.PROGRAMS)

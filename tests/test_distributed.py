@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import data_parallel
 import pytest
+from processes import found_by_each
 from torch import distributed
 
 if not distributed.is_available():
@@ -19,29 +15,7 @@ if not distributed.is_available():
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Of each process; they share a cache that is empty."""
-    store = tmp_path_factory.mktemp("store") / "store"
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-P", data_parallel.__file__, str(rank), store],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=Path(store).parent,
-            env={**os.environ, "MAGNETO_CACHE_DIR": str(Path(store).parent / "cache")},
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    found = []
-    try:
-        for each in processes:
-            output, errors = each.communicate(timeout=120)
-            assert each.returncode == 0, errors
-            found.append(json.loads(output.splitlines()[-1]))
-    finally:
-        for each in processes:
-            each.kill()
-    return found
+    return found_by_each(data_parallel.__file__, 2, tmp_path_factory.mktemp("processes"))
 
 
 @pytest.mark.parametrize("name", data_parallel.WAYS)

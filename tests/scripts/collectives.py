@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed._functional_collectives as collectives
+from compare import difference
 from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
 
@@ -358,16 +359,6 @@ def outcome(function: Callable[..., Any], name: str, x: torch.Tensor) -> Any:
     return results, x.grad, x.detach()
 
 
-def differs(want: Any, got: Any) -> str:
-    if isinstance(want, tuple) and isinstance(got, tuple) and len(want) == len(got):
-        return "; ".join(filter(None, map(differs, want, got)))
-    if isinstance(want, torch.Tensor) and isinstance(got, torch.Tensor):
-        same = type(want) is type(got) and want.dtype == got.dtype and want.stride() == got.stride()
-        same = same and want.requires_grad == got.requires_grad and want.shape == got.shape
-        return "" if same and torch.allclose(want, got) else f"{got}, eager {want}"
-    return "" if want == got else f"{got}, eager {want}"
-
-
 def compare(name: str, backend: str, every: int, dynamic: bool | None) -> tuple[str, int]:
     function, problems = PROGRAMS[name], []
     magneto.reset()
@@ -376,7 +367,7 @@ def compare(name: str, backend: str, every: int, dynamic: bool | None) -> tuple[
         for rows in (2, 2, 5, 3):
             x = torch.arange(3.0 * rows).view(rows, 3) * (RANK + 1) / 4 + rows
             want, got = outcome(function, name, x), outcome(compiled, name, x)
-            problems.append(differs(want, got))
+            problems.append(difference(got, want))
     stats = magneto.stats()
     assert not stats["fallbacks"], (name, stats["fallbacks"])
     return "; ".join(filter(None, problems)), sum(stats["break_reasons"].values())

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from compare import difference
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
@@ -249,14 +250,15 @@ def said(value: Any) -> Any:
     if isinstance(value, DTensor):
         return (
             "DTensor",
-            value.placements,
+            str(value.placements),
             tuple(value.shape),
             value.stride(),
             value.requires_grad,
             said(local_of(value)),
         )
-    if type(value).__name__ == "AsyncCollectiveTensor":
-        return value.wait().detach().requires_grad_(value.requires_grad)
+    if isinstance(value, torch.Tensor):
+        waited = value.wait() if type(value).__name__ == "AsyncCollectiveTensor" else value
+        return waited.detach().requires_grad_(value.requires_grad)
     if isinstance(value, (tuple, list)):
         return tuple(said(each) for each in value)
     return value
@@ -264,16 +266,6 @@ def said(value: Any) -> Any:
 
 def local_of(tensor: Any) -> Any:
     return tensor.detach().to_local()
-
-
-def differs(want: Any, got: Any) -> str:
-    if isinstance(want, tuple) and isinstance(got, tuple) and len(want) == len(got):
-        return "; ".join(filter(None, map(differs, want, got)))
-    if isinstance(want, torch.Tensor) and isinstance(got, torch.Tensor):
-        same = type(want) is type(got) and want.dtype == got.dtype and want.stride() == got.stride()
-        same = same and want.requires_grad == got.requires_grad and want.shape == got.shape
-        return "" if same and torch.allclose(want, got, atol=1e-6) else f"{got}, eager {want}"
-    return "" if want == got else f"{got}, eager {want}"
 
 
 def outcome(function: Program, arguments: tuple[Any, ...], parameters: Any, gradients: bool) -> Any:
@@ -303,7 +295,7 @@ def compare(name: str, backend: str, every: int, gradients: bool) -> tuple[str, 
         compiled = magneto.compile(function, backend=backend)
         for turn in (1, 2, 3):
             want = outcome(function, given(turn), parameters, gradients)
-            problems.append(differs(want, outcome(compiled, given(turn), parameters, gradients)))
+            problems.append(difference(outcome(compiled, given(turn), parameters, gradients), want))
     stats = magneto.stats()
     assert not stats["fallbacks"], (name, stats["fallbacks"])
     if sys.argv[4:]:
@@ -331,7 +323,7 @@ def changed() -> list[str]:
                 found.append(said(called(each)))
             except Exception as error:
                 found.append((type(error), str(error)))
-        if problem := differs(*found):
+        if problem := difference(*reversed(found)):
             problems.append(f"{turn}: {problem}")
     return problems
 
