@@ -166,6 +166,9 @@ def scanned(
 def copied_alone(tensor: torch.Tensor, memo: dict[int, Any], /) -> bool:
     """In a capture: whether it copies the tensor by an operator, with that memo; else False."""
 
+def copied_plainly(tensor: torch.Tensor, /) -> bool:
+    """In a capture: whether it lets copy.copy, which asks, make another tensor of its memory; else False."""
+
 def enter_dispatch_mode(mode: Any, /) -> None:
     """In a capture: operators go to the mode's __torch_dispatch__."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from typing import Any
 
 import torch
@@ -26,3 +27,26 @@ def deepcopy_of_tensor(self: torch.Tensor, memo: dict[int, Any]) -> Any:
 def deepcopy_as_written(self: torch.Tensor, memo: dict[int, Any]) -> Any:
     """A side exit: CPython copies it."""
     return self.__deepcopy__(memo)  # type: ignore[no-untyped-call]
+
+
+def reduced_tensor(self: torch.Tensor, protocol: int) -> Any:
+    """Tensor.__reduce_ex__, for copy.copy: a tensor in the same memory, without a history."""
+    if self.requires_grad or not _C.copied_plainly(self):
+        return reduced_as_written(self, protocol)
+    return data_of, (self,)
+
+
+def reduced_parameter(self: torch.nn.Parameter, protocol: int) -> Any:
+    """Parameter.__reduce_ex__, likewise."""
+    if not _C.copied_plainly(self):
+        return reduced_as_written(self, protocol)
+    return torch._utils._rebuild_parameter, (self.data, self.requires_grad, collections.OrderedDict())
+
+
+def data_of(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.data
+
+
+def reduced_as_written(self: torch.Tensor, protocol: int) -> Any:
+    """A side exit: CPython copies it."""
+    return self.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]

@@ -33,6 +33,11 @@ math_is_enabled: Any = torch.backends.cuda.math_sdp_enabled
 NEVER_KEPT = tuple(getattr(checkpoints, "SAC_IGNORED_OPS", ()))
 
 
+def is_one_of(objects: list[Any]) -> Any:
+    """A condition for BaseExceptionGroup.subgroup."""
+    return lambda exception: any(each is exception for each in objects)
+
+
 def as_written(name: str, *args: Any, **kwargs: Any) -> Any:
     """A side exit: CPython calls the function itself."""
     module, _, attribute = name.rpartition(".")

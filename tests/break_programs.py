@@ -156,16 +156,15 @@ def autograd_call_fixed(x):
 
 
 async def later(x):
-    return x + 1
+    yield x + 1
 
 
 def generator(x):
-    coroutine = later(x)  # <- here
-    coroutine.close()
-    return x
+    items = later(x)  # <- here: an asynchronous generator
+    return x if items else None
 
 
-def generator_fixed(x):  # the caller makes the coroutine
+def generator_fixed(x):  # the caller makes it
     return x
 
 

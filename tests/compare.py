@@ -7,6 +7,7 @@ import math
 import types
 from typing import Any
 
+import numpy as np
 import torch
 
 _SCALARS = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
@@ -79,6 +80,9 @@ def _compare(actual: Any, expected: Any, closeness: Closeness, path: str, seen: 
         for field in dataclasses.fields(expected):
             name = field.name
             _compare(getattr(actual, name), getattr(expected, name), closeness, f"{path}.{name}", seen)
+    elif isinstance(expected, np.ndarray):
+        assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape), f"{path}: {actual!r} != {expected!r}"
+        assert actual.tobytes() == expected.tobytes(), f"{path}: {actual!r} != {expected!r}"
     elif hasattr(expected, "__dict__"):
         _compare_state(actual, expected, closeness, path, seen)
     else:

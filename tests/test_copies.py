@@ -85,7 +85,41 @@ def states_on_the_way(x: torch.Tensor) -> Any:
     return kept
 
 
+def shallow(x: torch.Tensor) -> Any:
+    """In the same memory."""
+    mine, part = copy.copy(x), copy.copy(x[:1])
+    y = x + 1
+    other = copy.copy(y)
+    other.mul_(2)
+    part.add_(1)
+    return mine, part, part._base is None, mine is x, mine.stride(), y, other, x
+
+
+def shallow_parameter(x: torch.Tensor) -> Any:
+    weight = NORM[0].weight
+    copied = copy.copy(weight)
+    kept = type(copied) is nn.Parameter, copied.requires_grad, copied is weight, copied.is_leaf
+    return kept, (x @ copied).detach(), copied.detach()
+
+
+def shallow_containers(x: torch.Tensor) -> Any:
+    copied = copy.copy({"a": x, "b": [x]})
+    copied["c"] = copy.copy(copied["b"])
+    copied["c"].append(copy.copy(x * 2))
+    return copied, copied["b"][0] is x
+
+
+def shallow_module(x: torch.Tensor) -> Any:
+    mine = copy.copy(NORM[0])
+    mine.tag = 3
+    return mine(x), mine.weight is NORM[0].weight, hasattr(NORM[0], "tag"), mine.tag
+
+
 ONE_GRAPH = (
+    shallow,
+    shallow_parameter,
+    shallow_containers,
+    shallow_module,
     states_on_the_way,
     one,
     strides_kept,
@@ -152,7 +186,25 @@ def attribute_set_inside(x: torch.Tensor) -> Any:
     return copy.deepcopy(y).tag  # type: ignore[attr-defined]
 
 
+def shallow_with_attributes(x: torch.Tensor) -> Any:
+    copied = copy.copy(TAGGED)
+    return copied, copied.tag  # type: ignore[attr-defined]
+
+
+def shallow_with_history(x: torch.Tensor) -> Any:
+    copied, leaf = copy.copy(LEAF * 2), copy.copy(LEAF)
+    return copied.detach(), copied.requires_grad, copied.grad_fn, leaf.requires_grad, leaf.is_leaf
+
+
+def by_its_own_method(x: torch.Tensor) -> Any:
+    make, args = PLAIN.__reduce_ex__(2)[:2]  # type: ignore[no-untyped-call]
+    return make(*args), len(args), x + 1
+
+
 SIDE_EXITS = (
+    shallow_with_attributes,
+    shallow_with_history,
+    by_its_own_method,
     of_one_memory_with_one_memo,
     of_one_memory,
     fresh_of_one_memory,

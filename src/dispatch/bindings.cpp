@@ -339,6 +339,8 @@ PyObject* comptime(PyObject*, PyObject*) { Py_RETURN_FALSE; }
 /// Likewise (capture/torch/branches.cpp).
 PyObject* not_captured(PyObject*, PyObject*) { Py_RETURN_NONE; }
 PyObject* copied_alone(PyObject*, PyObject*) { Py_RETURN_FALSE; }
+
+PyObject* copied_plainly(PyObject*, PyObject*) { Py_RETURN_FALSE; }
 PyObject* set_inference_mode(PyObject*, PyObject* enabled) {
   runtime::set_inference_mode(enabled == Py_True);
   Py_RETURN_NONE;
@@ -472,6 +474,8 @@ PyMethodDef dispatch_methods[] = {
      "conditional(pred, true_fn, false_fn, operands) -> leaves and structure of torch.cond's result in a capture, "
      "where "
      "the functions become graphs of their own; else None"},
+    {"copied_plainly", copied_plainly, METH_VARARGS,
+     "copied_plainly(tensor) -> whether a capture lets copy.copy make another tensor of its memory"},
     {"copied_alone", copied_alone, METH_VARARGS,
      "copied_alone(tensor, memo) -> whether a capture copies it by an operator"},
     {"enter_dispatch_mode", not_captured, METH_VARARGS,

@@ -744,7 +744,7 @@ def generator_with_break_inside(x):
     return list(g())
 
 
-@programs(breaks=True)
+@programs()
 def coroutine_driven_by_hand(x):
     async def work(v):
         return v + 1
@@ -756,7 +756,7 @@ def coroutine_driven_by_hand(x):
         return stop.value * 2
 
 
-@programs(breaks=True)
+@programs()
 def coroutine_awaits(x):
     async def inner(v):
         return v * 2

@@ -8,6 +8,7 @@ from typing import Any
 import arguments_programs
 import classes_programs
 import context_programs
+import coroutine_programs
 import flow_programs
 import made_classes_programs
 import made_layers_programs
@@ -44,6 +45,7 @@ FILES: dict[str, Programs] = {
     "torch_function": torch_function_programs.programs,
     "users": users_programs.programs,
     "context": context_programs.programs,
+    "coroutines": coroutine_programs.programs,
     "weak": weak_programs.programs,
 }
 

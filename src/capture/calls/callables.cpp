@@ -125,6 +125,7 @@ Ref Calls::call_c_code(PyObject* callable, CallArgs& args) {
 /// Interpreted like the original.
 Ref Calls::call_compiled(PyObject* callable, CallArgs& args) {
   PyObject* wrapped = original_of_compiled ? original_of_compiled(callable) : nullptr;
+  if (wrapped && compiled.contains(callable)) return call(wrapped, std::move(args));
   return wrapped ? call(c.world.wrap(wrapped, c.sources.constant(wrapped)).get(), std::move(args)) : Ref();
 }
 

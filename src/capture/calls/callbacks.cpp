@@ -261,7 +261,7 @@ PyObject* Callbacks::run(PyThreadState* thread, Frame* real, int throwflag, bool
   const CodeInfo& info = decode(frame_code(real));
   const int flags = info.code->co_flags;
   PyObject* function = frame_function(real);
-  if ((flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) || ((flags & CO_GENERATOR) && !frame_is_generator(real))) {
+  if ((flags & (CO_COROUTINE | CO_ASYNC_GENERATOR | CO_GENERATOR)) && !frame_is_generator(real)) {
     c.world.register_closure(function, c.world.source_of(function));
     return nullptr;  // CPython makes the generator object; its body comes back here
   }

@@ -437,10 +437,10 @@ Ref Calls::interpret_function(PyObject* function, const CallArgs& args) {
   const Source* source = c.world.source_of(function);
   if (source) c.guards.function(source, function);
   const int flags = info.code->co_flags;
-  if (flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) {
-    c.side_exit(BreakReason::Generator, "call of the coroutine function " + callable_name(function));
+  if (flags & CO_ASYNC_GENERATOR) {
+    c.side_exit(BreakReason::Generator, "call of the asynchronous generator " + callable_name(function));
   }
-  if (flags & CO_GENERATOR) {  // runs no code of the user until it is iterated
+  if (flags & (CO_GENERATOR | CO_COROUTINE)) {  // runs no code of the user until it is iterated
     c.world.register_closure(function, source);
     Ref generator = checked(PyObject_Vectorcall(function, args.values.data(), args.positional(), args.kwnames));
     c.callbacks.generators.push_back(checked(PyWeakref_NewRef(generator.get(), nullptr)));

@@ -10,6 +10,7 @@
 #include <initializer_list>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "capture/calls/made_classes.h"
@@ -49,6 +50,8 @@ class Calls {
   bool has_said_compiling = false;
   /// Classes that the program has made with collections.namedtuple().
   std::vector<Ref> named_tuples;
+  /// What magneto.compile() has made in the segment, and its options.
+  std::unordered_map<PyObject*, Ref> compiled;
 
  private:
   /// CPython runs the function (functions.def: Native). `members`: what it gives are members of its argument's class.

@@ -185,6 +185,29 @@ Ref handle_subclasses(Capture& capture, const CallArgs& args) {
   return checked(PyObject_CallMethod(args.values[0], "__subclasses__", nullptr));
 }
 
+PyObject* compiler() {
+  static constinit Imported compile("magneto._C", "compile");
+  return compile.get();
+}
+
+/// magneto._C.compile(callable, options): real, as the run's own is, but for what it is called with.
+Ref handle_compile(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 2, "compile");
+  PyObject *const callable = args.values[0], *const options = args.values[1];
+  const bool known = PyFunction_Check(callable) || PyMethod_Check(callable);
+  if (!known || !PyDict_CheckExact(options) || capture.world.is_outside(options)) {
+    capture.side_exit(BreakReason::OpaqueCall, "call of the C function magneto._C.compile");
+  }
+  capture.containers.refuse_opaque(options, 2);
+  Ref compiled;
+  capture.run_suspended(
+      [&] { compiled = Ref::steal(PyObject_CallFunctionObjArgs(compiler(), callable, options, nullptr)); });
+  if (!compiled) throw PythonError{};
+  capture.world.keep(compiled);
+  capture.calls.compiled[compiled.get()] = Ref::borrow(options);
+  return compiled;
+}
+
 }  // namespace
 
 std::span<const HandlerRow> object_handlers() {
@@ -194,6 +217,7 @@ std::span<const HandlerRow> object_handlers() {
       {"_random.Random.seed", seed_random},
       {"_random.Random.getstate", state_of_random},
       {"_random.Random.setstate", set_state_of_random},
+      {"magneto._C.compile", handle_compile},
       {"object.__new__", handle_object_new},
       {"object.__init__", handle_object_init},
       {"object.__getattribute__", handle_object_getattribute},

@@ -109,6 +109,8 @@ class Rebuilder {
   int32_t build_function(PyObject* value);
   int32_t build_method(PyObject* value);
   int32_t build_slice(PyObject* value);
+  bool is_compiled(PyObject* value);
+  int32_t build_compiled(PyObject* value);
   int32_t build_weak_reference(PyObject* value);
   int32_t build_bound_builtin(PyObject* value);
   int32_t build_cell(PyObject* value);

@@ -39,7 +39,7 @@ PyObject* bound_receiver(PyObject* value) {
   return self && !PyModule_Check(self) && !PyType_Check(self) && !PyCapsule_CheckExact(self) ? self : nullptr;
 }
 
-bool is_python_generator(PyObject* value) { return PyGen_CheckExact(value); }
+bool is_python_generator(PyObject* value) { return PyGen_CheckExact(value) || PyCoro_CheckExact(value); }
 bool is_function(PyObject* value) { return PyFunction_Check(value); }
 bool is_method(PyObject* value) { return PyMethod_Check(value); }
 bool is_slice(PyObject* value) { return PySlice_Check(value); }
@@ -99,6 +99,7 @@ constexpr Rebuilder::Kind Rebuilder::kKinds[] = {
     {"a function", is_function, &Rebuilder::build_function},
     {"a method", is_method, &Rebuilder::build_method},
     {"a slice", is_slice, &Rebuilder::build_slice},
+    {"what magneto.compile has made", &Rebuilder::is_compiled, &Rebuilder::build_compiled},
     {"a weak reference", is_weak_reference, &Rebuilder::build_weak_reference},
     {"another bound method of C code", is_bound_builtin, &Rebuilder::build_bound_builtin},
     {"a cell", is_cell, &Rebuilder::build_cell},
@@ -241,6 +242,14 @@ int32_t Rebuilder::build_method(PyObject* value) {
   const int32_t function = build(PyMethod_GET_FUNCTION(value));
   const int32_t self = build(PyMethod_GET_SELF(value));
   return memo_[value] = emit(PlanOp::Method, {function, self});
+}
+
+bool Rebuilder::is_compiled(PyObject* value) { return c.calls.compiled.contains(value); }
+
+int32_t Rebuilder::build_compiled(PyObject* value) {
+  static constinit Imported compile("magneto._C", "compile");
+  const int32_t original = build(original_of_compiled(value)), options = build(c.calls.compiled.at(value).get());
+  return memo_[value] = emit(PlanOp::Call, {constant(compile.get()), original, options});
 }
 
 int32_t Rebuilder::build_weak_reference(PyObject* value) {

@@ -21,16 +21,20 @@ class Interpreter {
 
  private:
   // The opcodes by family; each hands on what is not its own.
-  int32_t step(const Instr& in);          // stack, names, attributes (interpreter.cpp)
-  int32_t step_data(const Instr& in);     // operators, items, building containers and text (interpreter_data.cpp)
-  int32_t step_control(const Instr& in);  // jumps, iteration, calls, exceptions, `with` (interpreter_control.cpp)
-  int32_t step_match(const Instr& in);    // pattern matching, exception groups (interpreter_match.cpp)
-  int32_t step_names(const Instr& in);    // names in the bodies of classes (interpreter_names.cpp)
+  int32_t step(const Instr& in);            // stack, names, attributes (interpreter.cpp)
+  int32_t step_data(const Instr& in);       // operators, items, building containers and text (interpreter_data.cpp)
+  int32_t step_control(const Instr& in);    // jumps, iteration, calls, exceptions, `with` (interpreter_control.cpp)
+  int32_t step_match(const Instr& in);      // pattern matching, exception groups (interpreter_match.cpp)
+  int32_t step_coroutine(const Instr& in);  // `await`, `async for`, `async with` (interpreter_coroutines.cpp)
+  int32_t step_names(const Instr& in);      // names in the bodies of classes (interpreter_names.cpp)
   /// `a[mask] = b[mask]` at `b[mask]`, done as one: the instruction behind it. -1: something else.
   int32_t op_assign_selected(const Instr& in);
+  Ref call_special(PyObject* object, PyObject* name);
+  Ref awaited(PyObject* object);
   void op_match_keys();
   Ref match_class(PyObject* subject, PyObject* type, int32_t positional, PyObject* names);
   void op_check_exception_group();
+  Ref regrouped(PyObject* group, const std::vector<PyObject*>& exceptions);
   void op_prepare_reraise();
   /// Numbers that the instruction looks at are known from here on.
   void know_operands(const Instr& in);

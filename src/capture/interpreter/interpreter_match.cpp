@@ -146,6 +146,49 @@ void Interpreter::op_check_exception_group() {
   f.push(std::move(match));
 }
 
+namespace {
+
+/// Came of splitting the group, and was not raised anew.
+bool is_part_of(PyObject* exception, PyObject* group) {
+  const auto* left = reinterpret_cast<PyBaseExceptionObject*>(exception);
+  const auto* right = reinterpret_cast<PyBaseExceptionObject*>(group);
+  return left->notes == right->notes && left->traceback == right->traceback && left->cause == right->cause &&
+         left->context == right->context;
+}
+
+void add_leaves(PyObject* exception, PyObject* leaves) {
+  if (PyObject_IsInstance(exception, PyExc_BaseExceptionGroup) != 1) {
+    if (PyList_Append(leaves, exception) < 0) throw PythonError{};
+    return;
+  }
+  const Ref parts = checked(PyObject_GetAttrString(exception, "exceptions"));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(parts.get()); ++i) add_leaves(PyTuple_GET_ITEM(parts.get(), i), leaves);
+}
+
+}  // namespace
+
+/// What `except*` raises of several exceptions: those raised anew, and as one group what was not caught of the old one.
+Ref Interpreter::regrouped(PyObject* group, const std::vector<PyObject*>& exceptions) {
+  const Ref all = checked(PyList_New(0)), leaves = checked(PyList_New(0));
+  for (PyObject* exception : exceptions) {
+    if (c.world.is_outside(exception)) {
+      c.side_exit(BreakReason::Exception, "several exceptions leave `except*`, one of them from outside");
+    }
+    if (is_part_of(exception, group)) {
+      add_leaves(exception, leaves.get());
+    } else if (PyList_Append(all.get(), exception) < 0) {
+      throw PythonError{};
+    }
+  }
+  if (PyList_GET_SIZE(leaves.get())) {
+    const Ref is_kept = c.calls.call_polyfill("is_one_of", CallArgs{{leaves.get()}});
+    const Ref rest = c.calls.call_native([&] { return PyObject_CallMethod(group, "subgroup", "O", is_kept.get()); });
+    if (PyList_Append(all.get(), rest.get()) < 0) throw PythonError{};
+  }
+  if (PyList_GET_SIZE(all.get()) == 1) return Ref::borrow(PyList_GET_ITEM(all.get(), 0));
+  return checked(PyObject_CallFunction(PyExc_BaseExceptionGroup, "sO", "", all.get()));
+}
+
 /// At the end of `except*`: what is raised again, or None.
 void Interpreter::op_prepare_reraise() {
   Ref left = c.containers.resolve(f.top());  // for each `except*` what it raised, or did not catch, or None
@@ -154,9 +197,8 @@ void Interpreter::op_prepare_reraise() {
     PyObject* exception = PyList_GET_ITEM(left.get(), i);
     if (exception != Py_None) exceptions.push_back(exception);
   }
-  // CPython sorts several by where they come from: it is left to do so.
-  if (exceptions.size() > 1) c.side_exit(BreakReason::Exception, "several exceptions leave `except*`");
   Ref raised = Ref::borrow(exceptions.empty() ? Py_None : exceptions.front());
+  if (exceptions.size() > 1) raised = regrouped(f.top(1), exceptions);
   f.drop(2);
   f.push(std::move(raised));
 }
@@ -190,7 +232,7 @@ int32_t Interpreter::step_match(const Instr& in) {
       break;
     }
     default:
-      return step_names(in);
+      return step_coroutine(in);
   }
   return in.next;
 }

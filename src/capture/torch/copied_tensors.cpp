@@ -113,6 +113,32 @@ bool TensorMap::is_copied_alone(PyObject* tensor, PyObject* memo) {
   return true;
 }
 
+/// `copy.copy` asks the tensor how it is made anew, and nobody else.
+static bool asked_by_copy(const InterpFrame* frame) {
+  static constinit Imported copy("copy", "copy");
+  return frame->caller && frame->caller->function.get() == copy.get();
+}
+
+Ref handle_copied_plainly(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 1, "copied_plainly");
+  PyObject* const tensor = args.values[0];
+  if (!is_fake_tensor(tensor) || !asked_by_copy(capture.frame) || is_transformed(tensor) ||
+      capture.torch.is_overridden({&tensor, 1}) || capture.gradients.data_of(tensor)) {
+    return boolean(false);
+  }
+  const at::Tensor& fake = unpack_tensor(tensor);
+  const auto input = capture.tensors.inputs.find(capture.session->value_of(fake));
+  PyObject* const holder = input == capture.tensors.inputs.end() ? tensor : input->second.real.get();
+  const bool plain = fake.layout() == c10::kStrided && !fake.is_quantized() && !fake.is_conj() && !fake.is_neg() &&
+                     !fake._is_zerotensor() && !fake.is_inference();
+  if (!plain || has_entries(instance_dict(holder)) || capture.overlays.find(holder, false)) return boolean(false);
+  if (input != capture.tensors.inputs.end()) {
+    const guards::Source* attributes = capture.sources.instance_dict(input->second.source);
+    capture.guards.length(attributes, &PyDict_Type, 0);
+  }
+  return boolean(true);
+}
+
 Ref handle_copied_alone(Capture& capture, const CallArgs& args) {
   check_count(args, 2, 2, "copied_alone");
   return boolean(capture.tensors.is_copied_alone(args.values[0], args.values[1]));

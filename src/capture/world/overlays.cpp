@@ -169,7 +169,10 @@ void World::check_finalizer(PyObject* dropped) {
   if (!dropped || !(is_outside(dropped) || (!c.frames.root.raw.empty() && !is_scalar(dropped)))) return;
   if (PyType_Check(dropped)) return;  // classes are in cycles: the collector's
   PyTypeObject* type = Py_TYPE(dropped);
-  bool speaks = PyGen_CheckExact(dropped) ? has_finally(dropped) : type->tp_finalize || type->tp_del;
+  bool speaks = type->tp_finalize || type->tp_del;
+  if (PyGen_CheckExact(dropped)) speaks = has_finally(dropped);
+  if (PyCoro_CheckExact(dropped))
+    speaks = has_finally(dropped) || (generator_frame(dropped) && !generator_is_started(dropped));
   if (PyType_SUPPORTS_WEAKREFS(type)) {
     for (auto* reference = *reinterpret_cast<PyWeakReference**>(PyObject_GET_WEAKREFS_LISTPTR(dropped)); reference;
          reference = reference->wr_next) {
