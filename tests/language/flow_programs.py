@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import string
 from typing import Any
 
 import torch
@@ -1217,6 +1218,18 @@ def contextmanager_function(x):
     with section("b"):
         raise ValueError
     return b, log
+
+
+@programs()
+def formatted_by_a_formatter(x):
+    n, formatter = 5, string.Formatter()
+    text = formatter.format("{0:>4}|{a!r}|{b[1]}|{c.real}|{{}}|{0:{w}}", n, a="q", b=[1, 2], c=3, w=6)
+    return (
+        x + 1,
+        text,
+        formatter.vformat("{0}{1}", (1, 2), {}),
+        [field for _, field, _, _ in formatter.parse("a{b}c{d}")],
+    )
 
 
 @programs()
