@@ -119,6 +119,19 @@ struct Capture::ThreadState {
 
 namespace {
 
+/// A region that the segment has entered and not left, and in which none ends.
+struct OpenRegion {
+  const BreakSite* entry;
+  std::string name;
+};
+
+std::optional<OpenRegion> open_region(const Capture& c) {
+  if (const BreakSite* entry = entry_of_dual_level()) return OpenRegion{entry, "forward-mode AD"};
+  if (const BreakSite* entry = c.torch.inference.open_entry()) return OpenRegion{entry, "inference mode"};
+  if (const BreakSite* entry = c.torch.dispatch_modes.open_entry()) return OpenRegion{entry, "a dispatch mode"};
+  return std::nullopt;
+}
+
 /// Fresh objects of a capture that refer to each other in a circle hold fakes until they are collected. Nothing was
 /// collected meanwhile, so that they are in the youngest generation. The program's garbage goes with them, and what it
 /// runs at its end: that is none of the capture's.
@@ -291,11 +304,7 @@ Trace Capture::run() {
     throw;
   }
   mask_loops.require_none();
-  if (const BreakSite* entry = entry_of_dual_level()) throw exits.restart_before(*entry, "it ends in forward-mode AD");
-  if (const BreakSite* entry = torch.inference.open_entry())
-    throw exits.restart_before(*entry, "it ends in inference mode");
-  if (const BreakSite* entry = torch.dispatch_modes.open_entry())
-    throw exits.restart_before(*entry, "it ends under a mode with a __torch_dispatch__");
+  if (const auto region = open_region(*this)) throw exits.restart_before(*region->entry, "it ends in " + region->name);
   const bool is_open = transform_depth() > thread_state_->transforms;
   if (is_open) abandon(BreakReason::OpaqueCall, "the segment ends where a transform of torch.func is active");
   // A run forgets what was cast in the one region at its end, and would forget what was cast in the other with it.
@@ -377,12 +386,9 @@ void Capture::side_exit(BreakReason reason, std::string message) {
     throw Retry{};
   }
   if (!frame || mode.backwards_run) abandon(reason, std::move(message));
-  if (const BreakSite* entry = entry_of_dual_level())
-    throw exits.restart_before(*entry, "in forward-mode AD, " + message);
-  if (const BreakSite* entry = torch.inference.open_entry())
-    throw exits.restart_before(*entry, "in inference mode, " + std::string(break_info(reason).name) + ": " + message);
-  if (const BreakSite* entry = torch.dispatch_modes.open_entry())
-    throw exits.restart_before(*entry, "in a dispatch mode, " + std::string(break_info(reason).name) + ": " + message);
+  if (const auto region = open_region(*this)) {
+    throw exits.restart_before(*region->entry, "in " + region->name + ", " + break_info(reason).name + ": " + message);
+  }
   // Frames that can't be cut here: the segment ends in front of the outermost call that led into them.
   const InterpFrame* cut = nullptr;
   std::string inside;
