@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import fnmatch
 import functools
+import importlib.util
 import os.path
 import re
 import sys
@@ -15,8 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import models
 import pytest
 import torch
+from compare import assert_same
 from torch import nn
 
 import magneto
@@ -255,3 +258,38 @@ def test_a_size_makes_an_empty_tensor_and_a_tuple_data() -> None:
         for n in (4, 5, 6):
             for got, want in zip(compiled(torch.rand(n)), program(torch.rand(n)), strict=True):
                 assert torch.equal(got, want)
+
+
+def test_a_model_that_a_library_prepares_at_the_first_call() -> None:
+    """transformers puts hooks on a model's layers, once and under a lock, where all hidden states are wanted."""
+    got, want = models.build("bert"), models.build("bert")
+    compiled = magneto.compile(got, fullgraph=True)
+    for seed in (0, 1):
+        given = {**models.inputs("bert", seed), "output_hidden_states": True}
+        with torch.no_grad():
+            found, expected = compiled(**given), want(**given)
+        assert_same(found.hidden_states, expected.hidden_states)
+    assert magneto.stats()["graphs"] == 1
+    hooks = [[len(module._forward_hooks) for module in model.modules()] for model in (got, want)]
+    assert hooks[0] == hooks[1]
+
+
+def test_a_finder_of_modules_that_calls_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given the name of a module, which is among the arguments of the library's function, too."""
+    asked = []
+
+    def resolve(name: str) -> str:
+        asked.append(name)
+        return name
+
+    class Finder:
+        @staticmethod
+        def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+            resolve(name)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if importlib.util.find_spec("no_such_module") is None else x
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder])
+    assert_same(magneto.compile(program, fullgraph=True)(torch.ones(2)), torch.full((2,), 2.0))
+    assert set(asked) == {"no_such_module"}

@@ -55,17 +55,18 @@ struct SpecializationFeedback {
   int example_changes = 0;
   /// Custom autograd functions, and classes of tensors, whose backwards can't be run on stand-ins, and why.
   std::vector<std::pair<Ref, std::string>> opaque_backwards;
-  /// Calls of functions under an lru_cache that compute tensors from constants: each is made in front of the next
-  /// capture, which then finds what the cache keeps; a few times, where the cache has been emptied.
-  struct CachedCall {
+  /// Calls of functions under an lru_cache that compute tensors from constants, and of those that prepare an object
+  /// once: each is made in front of the next capture, which then finds what it has left; a few times, where a cache has
+  /// been emptied.
+  struct FirstCall {
     Ref function, args;
     int calls = 0;
     bool wanted = true;
   };
-  std::vector<CachedCall> cached_calls;
+  std::vector<FirstCall> first_calls;
 };
 
 /// Makes those that are wanted. What they raise, they raise again when the program calls.
-void make_cached_calls(SpecializationFeedback& feedback);
+void make_first_calls(SpecializationFeedback& feedback);
 
 }  // namespace magneto::capture

@@ -271,7 +271,7 @@ class SegmentCompile {
         }
         if (captured && is_only_looked_at(segment_)) return nullptr;
         if (captured) return add_entry(*captured);
-        capture::make_cached_calls(segment_.memory);
+        capture::make_first_calls(segment_.memory);
       } catch (...) {
         return failed();
       }

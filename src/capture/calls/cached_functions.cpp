@@ -118,8 +118,8 @@ bool has_key(PyObject* callable, PyObject* key) {
 
 /// The arguments as the cache of a function has them, where none of them is a dynamic number. Null:
 /// they are no key.
-Ref original_arguments(Capture& capture, PyObject* callable, const CallArgs& args) {
-  if (args.kwnames || tells_types_apart(callable)) return {};
+Ref original_arguments(Capture& capture, const CallArgs& args) {
+  if (args.kwnames) return {};
   Ref originals = checked(PyTuple_New(static_cast<Py_ssize_t>(args.values.size())));
   for (size_t i = 0; i < args.values.size(); ++i) {
     PyObject* key = holds_unknown_number(args.values[i]) ? nullptr : cache_key(capture, args.values[i]);
@@ -151,14 +151,40 @@ bool may_be_called_first(Capture& capture) {
   return now == capture.start_state && capture.overlays.writes == 0 && capture.deferred.calls.empty();
 }
 
+/// The segment is captured anew behind a call of the function; a few times, since it is in vain for a cache that has no
+/// room.
+void call_first(Capture& capture, PyObject* callable, const Ref& args) {
+  constexpr int kMostCalls = 4;
+  auto& calls = capture.feedback.first_calls;
+  auto call = std::ranges::find_if(calls, [&](const SpecializationFeedback::FirstCall& known) {
+    if (known.function.get() != callable) return false;
+    const int same = PyObject_RichCompareBool(known.args.get(), args.get(), Py_EQ);  // as a cache compares
+    if (same < 0) PyErr_Clear();
+    return same != 0;
+  });
+  if (call == calls.end()) call = calls.insert(calls.end(), {Ref::borrow(callable), args});
+  call->wanted = call->calls < kMostCalls;
+  if (call->wanted) throw Retry{};
+}
+
 }  // namespace
 
-void make_cached_calls(SpecializationFeedback& feedback) {
-  for (SpecializationFeedback::CachedCall& call : feedback.cached_calls) {
+void make_first_calls(SpecializationFeedback& feedback) {
+  for (SpecializationFeedback::FirstCall& call : feedback.first_calls) {
     if (!std::exchange(call.wanted, false)) continue;
     ++call.calls;
     if (!Ref::steal(PyObject_CallObject(call.function.get(), call.args.get()))) PyErr_Clear();
   }
+}
+
+/// A function that changes its first argument once, and notes that in an attribute of it.
+void Calls::call_once(PyObject* function, const CallArgs& args, const char* attribute) {
+  if (!may_be_called_first(c)) return;
+  const Ref originals = original_arguments(c, args);
+  if (!originals || PyTuple_GET_SIZE(originals.get()) == 0) return;
+  const Ref done = Ref::steal(PyObject_GetAttrString(PyTuple_GET_ITEM(originals.get(), 0), attribute));
+  if (!done) PyErr_Clear();
+  if (done.get() != Py_True) call_first(c, function, originals);
 }
 
 /// What an unbounded lru_cache has for plain arguments, while it has it; null: nothing is known.
@@ -237,7 +263,7 @@ Ref Calls::call_cached(PyObject* callable, CallArgs& args) {
   if (!c.world.is_outside(callable))
     c.side_exit(BreakReason::OpaqueCall, "call of a function under an lru_cache made here");
   if (Ref found = find_cached(callable, args)) return found;
-  const Ref originals = original_arguments(c, callable, args);
+  const Ref originals = tells_types_apart(callable) ? Ref() : original_arguments(c, args);
   const std::vector<PyObject*> values =
       originals ? std::vector(&PyTuple_GET_ITEM(originals.get(), 0),
                               &PyTuple_GET_ITEM(originals.get(), 0) + PyTuple_GET_SIZE(originals.get()))
@@ -259,17 +285,7 @@ Ref Calls::call_cached(PyObject* callable, CallArgs& args) {
     if (Ref kept = kept_result(callable, args)) return kept;
     PyErr_Clear();
   } else if (originals && computes_from_constants(c.graph, operators) && may_be_called_first(c)) {
-    constexpr int kMostCalls = 4;  // for a cache that has no room, they are all in vain
-    auto& calls = c.feedback.cached_calls;
-    auto call = std::ranges::find_if(calls, [&](const SpecializationFeedback::CachedCall& known) {
-      if (known.function.get() != callable) return false;
-      const int same = PyObject_RichCompareBool(known.args.get(), originals.get(), Py_EQ);  // as the cache compares
-      if (same < 0) PyErr_Clear();
-      return same != 0;
-    });
-    if (call == calls.end()) call = calls.insert(calls.end(), {Ref::borrow(callable), originals});
-    call->wanted = call->calls < kMostCalls;
-    if (call->wanted) throw Retry{};
+    call_first(c, callable, originals);
   }
   throw c.exits.restart_before(*c.frame, callable_name(callable) + " keeps what it gives in an lru_cache");
 }

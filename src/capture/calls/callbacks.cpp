@@ -87,8 +87,11 @@ bool is_library_code(Frame* real) {
 /// library calls; but for the library's own.
 bool is_callback_of(std::span<PyObject* const> args, Frame* real) {
   PyObject* const function = frame_function(real);
-  const bool has_self = frame_code(real)->co_argcount > 0;
-  PyObject* const self = has_self ? frame_localsplus(real)[0] : nullptr;
+  const bool has_first = frame_code(real)->co_argcount > 0;
+  PyObject* const first = has_first ? frame_localsplus(real)[0] : nullptr;
+  // A class of C has no methods in Python: a name, say, that is handed on as it is.
+  const bool may_be_self = first && PyType_HasFeature(Py_TYPE(first), Py_TPFLAGS_HEAPTYPE);
+  PyObject* const self = may_be_self || (first && PyType_Check(first)) ? first : nullptr;
   if (std::ranges::find(args, function) == args.end() && (!self || std::ranges::find(args, self) == args.end())) {
     return false;
   }

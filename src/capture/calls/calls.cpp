@@ -61,6 +61,7 @@ enum class Treatment : uint8_t {
   NestedInt,
   NamedTuple,
   Decorator,
+  Once,
   True,
   False,
   None,
@@ -86,8 +87,8 @@ constexpr FunctionRow kFunctions[] = {
 struct Decision {
   Treatment treatment = Treatment::Interpret;
   BreakReason reason = BreakReason::None;
-  /// Of Instead: the function's name.
-  const char* instead = nullptr;
+  /// Of Instead: the function's name. Of Once: the attribute's.
+  const char* named = nullptr;
   /// Of Substitute: the function.
   PyObject* substitute = nullptr;
 };
@@ -121,7 +122,7 @@ Decision decide(PyObject* function) {
     if (std::strcmp(row.qualname, "*") != 0 && std::strcmp(row.qualname, qualname) != 0) continue;
     decision.treatment = row.treatment;
     if (row.treatment == Treatment::Break) decision.reason = reason_named(row.note);
-    if (row.treatment == Treatment::Instead) decision.instead = row.note;
+    if (row.treatment == Treatment::Instead || row.treatment == Treatment::Once) decision.named = row.note;
     break;
   }
   Py_INCREF(code);
@@ -413,7 +414,7 @@ Ref Calls::inline_function(PyObject* function, const CallArgs& args) {
     case Treatment::Instead:
     case Treatment::Substitute:
       if (const Source* source = c.world.source_of(function)) c.guards.function(source, function);
-      return decision.instead ? call_polyfill(decision.instead, args) : inline_function(decision.substitute, args);
+      return decision.named ? call_polyfill(decision.named, args) : inline_function(decision.substitute, args);
     case Treatment::Forbidden:
       c.errors.interrupt = forbidden_error(function);
       throw Interrupted{};
@@ -422,12 +423,15 @@ Ref Calls::inline_function(PyObject* function, const CallArgs& args) {
     case Treatment::Native:
     case Treatment::Members:
       return run_native_function(function, args, decision.treatment == Treatment::Members);
+    case Treatment::Once:
+      call_once(function, args, decision.named);
+      break;
     case Treatment::Interpret:
     case Treatment::Whole:
       break;
   }
   std::optional<NonResumable> whole;
-  if (decision.treatment == Treatment::Whole) whole.emplace(c);
+  if (decision.treatment == Treatment::Whole || decision.treatment == Treatment::Once) whole.emplace(c);
   const OfTorch of_torch(c.symbols, decision.treatment == Treatment::Sized);
   return interpret_function(function, args);
 }

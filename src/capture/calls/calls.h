@@ -77,6 +77,7 @@ class Calls {
   Ref call_c_code(PyObject* callable, CallArgs& args);
   Ref call_compiled(PyObject* callable, CallArgs& args);
   Ref call_cached(PyObject* callable, CallArgs& args);
+  void call_once(PyObject* function, const CallArgs& args, const char* attribute);
   Ref call_partial(PyObject* callable, CallArgs& args);
   Ref call_getter(PyObject* callable, CallArgs& args);
   Ref call_operator(PyObject* callable, CallArgs& args);
