@@ -125,7 +125,7 @@ def unsupported_operator_fixed(x):
 
 
 def data_access(x):
-    return x.data_ptr() % 64, x + 1  # <- here
+    return hex(x.data_ptr()), x + 1  # <- here
 
 
 def data_access_fixed(x):  # the caller asks for the address

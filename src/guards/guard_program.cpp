@@ -80,7 +80,8 @@ bool GuardProgram::Impl::load_number(const Op& op) {
   PyObject* right = other < 0 ? nullptr : slots.values[other];
   Ref made;
   const bool is_call = static_cast<Arithmetic>(op.number & 255) == Arithmetic::Call;
-  if (left && (is_number(left) || (is_call && is_tensor(left))) && (other < 0 || (right && is_number(right)))) {
+  const auto is_operand = [&](PyObject* value) { return value && (is_number(value) || (is_call && is_tensor(value))); };
+  if (is_operand(left) && (other < 0 || is_operand(right))) {
     auto* function = static_cast<PyObject*>(const_cast<void*>(op.pointer));
     made = compute(static_cast<Arithmetic>(op.number & 255), left, right, function);
     if (!made) PyErr_Clear();  // the program raises here: that is for a capture to see

@@ -118,8 +118,8 @@ Effect find_effect(const std::string& name) {
   }
   if (effect.policy == Policy::Handler) {
     for (const auto family : {builtin_handlers(), class_handlers(), text_handlers(), object_handlers(),
-                              tensor_handlers(), class_tensor_handlers(), array_handlers(), sized_handlers(),
-                              torch_function_handlers(), warning_handlers(), context_handlers()}) {
+                              tensor_handlers(), memory_handlers(), class_tensor_handlers(), array_handlers(),
+                              sized_handlers(), torch_function_handlers(), warning_handlers(), context_handlers()}) {
       for (const HandlerRow& row : family) {
         if (name == row.name) effect.handler = row.function;
       }

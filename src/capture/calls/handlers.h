@@ -21,6 +21,7 @@ std::span<const HandlerRow> builtin_handlers();  // functions of `builtins`
 std::span<const HandlerRow> class_handlers();    // isinstance, issubclass
 std::span<const HandlerRow> text_handlers();     // repr, str, format
 std::span<const HandlerRow> tensor_handlers();
+std::span<const HandlerRow> memory_handlers();        // where tensors lie
 std::span<const HandlerRow> class_tensor_handlers();  // of classes with a __torch_dispatch__
 std::span<const HandlerRow> torch_function_handlers();
 std::span<const HandlerRow> array_handlers();   // between tensors and arrays of NumPy

@@ -87,6 +87,7 @@ class Rebuilder {
   int32_t build_truth(PyObject* value);
   int32_t build_data_float(PyObject* value);
   int32_t build_of_storage(PyObject* value);
+  int32_t build_address(PyObject* value);
   bool is_nested_int(PyObject* value);
   int32_t build_nested_int(PyObject* value);
   bool is_made_size(PyObject* value);

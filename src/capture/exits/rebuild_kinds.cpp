@@ -47,6 +47,7 @@ bool is_cell(PyObject* value) { return PyCell_Check(value); }
 bool is_super(PyObject* value) { return Py_TYPE(value) == &PySuper_Type; }
 bool is_data_float(PyObject* value) { return holder_of_float(value) != nullptr; }
 bool is_of_storage(PyObject* value) { return meaning_of<OfStorage>(value) != nullptr; }
+bool is_address(PyObject* value) { return meaning_of<Address>(value) != nullptr; }
 bool is_symbolic_bool(PyObject* value) { return symbolic_bool_of(value) != nullptr; }
 bool is_callback(PyObject* value) { return callback_target(value) != nullptr; }
 bool has_receiver(PyObject* value) { return bound_receiver(value) != nullptr; }
@@ -81,6 +82,7 @@ constexpr Rebuilder::Kind Rebuilder::kKinds[] = {
     {"a data-dependent bool", is_symbolic_bool, &Rebuilder::build_truth},
     {"a data-dependent float", is_data_float, &Rebuilder::build_data_float},
     {"a storage, or its size", is_of_storage, &Rebuilder::build_of_storage},
+    {"where a tensor begins in memory", is_address, &Rebuilder::build_address},
     {"a number that follows from sizes", &Rebuilder::is_made_size, &Rebuilder::build_size},
     {"a class that the segment has made, a member of one, a method's wrapper", &Rebuilder::is_of_made_class,
      &Rebuilder::build_of_made_class},
@@ -138,6 +140,16 @@ int32_t Rebuilder::build_of_storage(PyObject* value) {
   const OfStorage& of = *meaning_of<OfStorage>(value);
   const int32_t made = emit(PlanOp::Call, {constant(storage), build(of.tensor.get())});
   return memo_[value] = of.size ? emit(PlanOp::Call, {constant(bytes.get()), made}) : made;
+}
+
+int32_t Rebuilder::build_address(PyObject* value) {
+  static constinit Imported of_tensor("torch", "Tensor.data_ptr"), of_storage("torch", "UntypedStorage.data_ptr"),
+      storage("torch", "Tensor.untyped_storage");
+  const Address& of = *meaning_of<Address>(value);
+  const int32_t tensor = build(of.tensor.get());
+  if (!of.of_storage) return memo_[value] = emit(PlanOp::Call, {constant(of_tensor.get()), tensor});
+  const int32_t made = emit(PlanOp::Call, {constant(storage.get()), tensor});
+  return memo_[value] = emit(PlanOp::Call, {constant(of_storage.get()), made});
 }
 
 bool Rebuilder::is_nested_int(PyObject* value) { return nested_int_of(value).has_value(); }

@@ -22,6 +22,7 @@
 #include "capture/numbers/tried_numbers.h"
 #include "capture/numbers/unknown_number.h"
 #include "capture/torch/mask_loops.h"
+#include "capture/torch/memory_questions.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/world/containers.h"
 #include "capture/world/world.h"
@@ -257,7 +258,11 @@ Ref Numbers::known(PyObject* value) {
   if (!is_unknown_number(value)) return Ref::borrow(value);
   if (is_symbolic_string(value)) c.strings.need_text(value);
   if (holder_of_float(value)) exit_for_float();
+  if (const auto* storage = meaning_of<OfStorage>(value); storage && storage->size) {
+    return storage_bytes(c, storage->tensor.get());
+  }
   if (meaning_of<OfStorage>(value)) c.side_exit(BreakReason::DataAccess, "the storage of a tensor is looked at");
+  if (meaning_of<Address>(value)) c.side_exit(BreakReason::DataAccess, "the address of a tensor is looked at");
   if (const shapes::Relation* question = symbolic_bool_of(value)) {
     std::optional<bool> holds = c.session->sizes().decide(*question);
     if (!holds) holds = c.session->sizes().evaluate(*question);
@@ -316,7 +321,7 @@ void Numbers::specialize_all(CallArgs& args, size_t end, bool sizes_kept) {
 
 void Numbers::need(PyObject* value) {
   if (is_symbolic_string(value)) c.strings.need_text(value);
-  if (meaning_of<OfStorage>(value)) {
+  if (meaning_of<OfStorage>(value) || meaning_of<Address>(value)) {
     c.feedback.needs_all = true;
     throw Retry{};
   }
@@ -336,7 +341,12 @@ Ref Numbers::unknown_operation(Arithmetic operation, PyObject* left, PyObject* r
   if (!is_unknown_number(left) && !is_unknown_number(right)) return {};
   for (PyObject* operand : {left, right}) {
     if (is_symbolic_string(operand)) c.strings.need_text(operand);
-    if (meaning_of<OfStorage>(operand)) known(operand);
+    if (meaning_of<Address>(operand)) return address_operation(c, operation, left, right);
+  }
+  if (meaning_of<OfStorage>(left) || meaning_of<OfStorage>(right)) {
+    if (!guards::is_number(number_now(left)) || !guards::is_number(number_now(right))) return {};
+    const Ref a = known(left), b = known(right);
+    return checked(guards::compute(operation, a.get(), b.get()).release());
   }
   if (holder_of_float(left) || holder_of_float(right)) {
     Ref result = data_operation(operation, left, right);
@@ -416,7 +426,7 @@ Ref Numbers::unknown_function(PyObject* function, const CallArgs& args) {
   }
   const auto is_operand = [](PyObject* value) {
     return !is_data_number(value) && !holder_of_float(value) && !symbolic_bool_of(value) &&
-           !meaning_of<OfStorage>(value) && guards::is_number(number_now(value));
+           !meaning_of<OfStorage>(value) && !meaning_of<Address>(value) && guards::is_number(number_now(value));
   };
   if (args.kwnames || values.empty() || values.size() > 2 || c.feedback.needs_all ||
       std::ranges::none_of(values, is_unknown_number) || !std::ranges::all_of(values, is_operand)) {

@@ -127,8 +127,10 @@ void dealloc(PyObject* self) {
 PyObject* look_method(PyObject*, PyObject*) { return look(), nullptr; }
 
 PyTypeObject* unknown_type() {
-  static PyMethodDef methods[] = {
-      {"nbytes", look_method, METH_NOARGS, nullptr}, {"size", look_method, METH_NOARGS, nullptr}, {}};
+  static PyMethodDef methods[] = {{"nbytes", look_method, METH_NOARGS, nullptr},
+                                  {"size", look_method, METH_NOARGS, nullptr},
+                                  {"data_ptr", look_method, METH_NOARGS, nullptr},
+                                  {}};
   static PyNumberMethods number{
       .nb_add = look_2<Arithmetic::Add>,
       .nb_subtract = look_2<Arithmetic::Subtract>,

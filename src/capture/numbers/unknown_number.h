@@ -35,8 +35,13 @@ struct OfStorage {
   Ref tensor;
   bool size;
 };
+/// Where a tensor begins in memory, or its storage does. (memory_questions.cpp)
+struct Address {
+  Ref tensor;
+  bool of_storage;
+};
 /// A relation: a data-dependent bool.
-using Meaning = std::variant<OutsideNumber, SizeNumber, DataFloat, shapes::Relation, DataString, OfStorage>;
+using Meaning = std::variant<OutsideNumber, SizeNumber, DataFloat, shapes::Relation, DataString, OfStorage, Address>;
 
 struct UnknownNumber {
   PyObject_HEAD PyObject* now;  // the value in this run

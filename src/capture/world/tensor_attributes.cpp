@@ -6,6 +6,7 @@
 #include "capture/interpreter/interp_frame.h"
 #include "capture/numbers/symbols.h"
 #include "capture/torch/gradients.h"
+#include "capture/torch/memory_questions.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/world/attributes.h"
@@ -130,11 +131,10 @@ Ref Attributes::read_history(PyObject* owner, PyObject* name) {
 
 Ref Attributes::read_base(PyObject* owner, PyObject* name) {
   Ref base = checked(PyObject_GetAttr(owner, name));
-  if (c.tensors.is_input(owner) ||
-      (base.get() != Py_None && c.tensors.is_input(base.get()))) {  // it may be a view itself
-    c.side_exit(BreakReason::AutogradCall, "the base of a tensor from outside is read");
-  }
-  return base;
+  PyObject* const root = base.get() == Py_None ? owner : base.get();
+  if (!c.tensors.is_input(root) || !is_view(c, root)) return base;
+  if (!is_compared_with_none(c)) c.side_exit(BreakReason::AutogradCall, "the base of a tensor from outside is read");
+  return Ref::borrow(Py_Ellipsis);  // any object but None
 }
 
 namespace {
