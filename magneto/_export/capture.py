@@ -26,13 +26,13 @@ from torch.export.graph_signature import (
 from torch.utils import _pytree as pytree
 
 from magneto import _C, _aot, _api, _arguments, config, exc
-from magneto._export import arguments, called, calls, numbers, program
+from magneto._export import arguments, called, calls, conditions, numbers, program
 from magneto._export.called import not_yet
 
 Node = torch.fx.Node
 
 _UNBOUNDED = 1 << 62
-_SHAPES = "SHAPE_ENV: "
+_SYMBOL = re.compile(r"[su]\d+")
 
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -165,7 +165,7 @@ class _Captured(_aot.Compilers):
             raise not_yet("a program with several graphs")
         self.module, self.inputs, self.names, self.writes, self.symbols = module, inputs, names, writes, symbols
         self.found = found
-        self.conditions = [line.removeprefix(_SHAPES) for line in guards.splitlines() if line.startswith(_SHAPES)]
+        self.conditions = conditions.of_guards(guards)
         self.assumed, self.violated = assumed, violated
         results = next(iter(reversed(module.graph.nodes))).args[0][len(writes) :]
         self.outputs = [
@@ -300,7 +300,7 @@ class Assembly:
                     self._symbols[node.meta["symbol"]] = node
                 continue
             name = node.name if node.op != "call_function" else numbers.name_of(node.target)
-            if isinstance(node.target, torch._ops.HigherOrderOperator):
+            if self._regions_of(node):
                 self._give_sizes(node)
             made = self._graph.create_node(
                 node.op,
@@ -347,18 +347,18 @@ class Assembly:
             if node.op == "get_attr" and self._made[node].op == "get_attr"
         }
 
+    def _regions_of(self, call: Node) -> list[torch.fx.GraphModule]:
+        names = [str(item.target) for item in call.args if isinstance(item, Node) and item.op == "get_attr"]
+        held = [getattr(self.captured.module, name) for name in names]
+        return [each for each in held if isinstance(each, torch.fx.GraphModule)]
+
     def _give_sizes(self, call: Node) -> None:
         """Regions have their sizes as inputs of their own, before those that the operator gives them: it gives those
         that some region reads, too."""
-        regions = [
-            getattr(self.captured.module, str(item.target))
-            for item in call.args
-            if isinstance(item, Node) and item.op == "get_attr"
-        ]
+        regions = self._regions_of(call)
         at = next(i for i, item in enumerate(call.args) if isinstance(item, (tuple, list)))
         given = tuple(call.args[at])  # type: ignore[arg-type]
-        inputs = [[node for node in region.graph.nodes if node.op == "placeholder"] for region in regions]
-        sizes = [placeholders[: len(placeholders) - len(given)] for placeholders in inputs]
+        sizes = [[node for node in region.graph.nodes if _SYMBOL.fullmatch(str(node.target))] for region in regions]
         read = {size.target for of_region in sizes for size in of_region if size.users}
         if read and (len(regions) != 2 or any(size.target not in self._symbols for size in sizes[0])):
             raise not_yet(f"a size that varies in a function of {call.target}")
@@ -444,7 +444,7 @@ class Assembly:
     def _add_sizes(self, old: Sequence[Node]) -> None:
         """What the core has as inputs, numbers, is read from the tensors."""
         placeholders = {node.target: node for node in old if node.op == "placeholder"}
-        regions = any(isinstance(node.target, torch._ops.HigherOrderOperator) for node in old)
+        regions = any(self._regions_of(node) for node in old)
         for name, position, dim, *_ in self.captured.symbols:
             node = self._symbols[name] = placeholders[name]
             if not node.users and not regions:

@@ -19,33 +19,18 @@ def decomposed(parts: program.Parts, table: Mapping[Any, Any]) -> program.Export
     kept = _computed(parts)
     run = program._unlifted(parts, check=False, further=kept)
     flat = torch.fx.GraphModule(run, run.graph)  # of the leaves
+    _check_as_written(flat)
     leaves = tuple(pytree.tree_leaves(parts.example_inputs))
     assembly = capture.assemble(flat, leaves, {}, _dims(parts.checks), decompositions=table)
     made = assembly.build()._parts
-    graph = made.graph_module.graph
     origins.copy(parts.graph_module, flat, assembly.places)
     renamed = _without_further(made, kept)
     _without_copies(made)
-    nodes = {node.name: node for node in graph.nodes if node.op == "placeholder"}
-    own = {str(spec.target): nodes[spec.arg.name] for spec in made.signature.input_specs if spec.target is not None}
-    given = [nodes[spec.arg.name] for spec in made.signature.input_specs if spec.target is None]
-    first = next(node for node in graph.nodes if node.op != "placeholder")
-    named: dict[str, str] = {}
-    for spec in parts.signature.input_specs:
-        node = given.pop(0) if spec.kind is InputKind.USER_INPUT else own.get(str(spec.target))
-        with graph.inserting_before(first):
-            placed = graph.placeholder(spec.arg.name)
-        if node is not None:
-            placed.meta = node.meta
-            node.replace_all_uses_with(placed)
-            graph.erase_node(node)
-            named[node.name] = placed.name
-        spec.arg.name = placed.name
+    graph_module, named = _with_inputs(made, parts.signature.input_specs)
     for result in made.signature.output_specs:
         result.arg.name = named.get(result.arg.name, result.arg.name)
         if result.kind is OutputKind.USER_INPUT_MUTATION:
             result.target = named.get(str(result.target), result.target)
-    made.graph_module.recompile()
     signature = ExportGraphSignature(list(parts.signature.input_specs), list(made.signature.output_specs))
     expected = [old._replace(sizes=new.sizes) for old, new in zip(parts.checks.leaves, made.checks.leaves, strict=True)]
     conditions = [*dict.fromkeys([*parts.checks.conditions, *made.checks.conditions])]
@@ -59,10 +44,16 @@ def decomposed(parts: program.Parts, table: Mapping[Any, Any]) -> program.Export
         spec.arg for spec in signature.output_specs if spec.kind is OutputKind.USER_OUTPUT
     ]
     return program.ExportedProgram(
-        parts._replace(
-            graph_module=made.graph_module, signature=signature, checks=checks, module_call_graph=called_modules
-        )
+        parts._replace(graph_module=graph_module, signature=signature, checks=checks, module_call_graph=called_modules)
     )
+
+
+def _check_as_written(flat: torch.fx.GraphModule) -> None:
+    """What is checked of data-dependent numbers, as a program says it: so it is known from there on."""
+    for node in flat.graph.nodes:
+        if node.target is torch.ops.aten._assert_scalar.default:
+            node.target, node.args = torch._check, node.args[:1]
+    flat.recompile()
 
 
 def _computed(parts: program.Parts) -> list[str]:
@@ -81,6 +72,26 @@ def _without_further(made: program.Parts, names: Sequence[str]) -> dict[str, str
     output.args = (results[: -len(names)],)
     del made.signature.output_specs[-len(names) :]
     return {name: node.name for name, node in zip(names, results[-len(names) :], strict=True)}
+
+
+def _with_inputs(made: program.Parts, specs: Sequence[Any]) -> tuple[torch.fx.GraphModule, dict[str, str]]:
+    """The graph with the inputs that the specs say, in order and by name; and how its nodes are called, by old name."""
+    old = made.graph_module.graph
+    nodes = {node.name: node for node in old.nodes if node.op == "placeholder"}
+    own = {str(spec.target): nodes[spec.arg.name] for spec in made.signature.input_specs if spec.target is not None}
+    given = [nodes[spec.arg.name] for spec in made.signature.input_specs if spec.target is None]
+    graph = torch.fx.Graph()
+    placed: dict[torch.fx.Node, torch.fx.Node] = {}
+    for spec in specs:
+        node = given.pop(0) if spec.kind is InputKind.USER_INPUT else own.get(str(spec.target))
+        placeholder = graph.placeholder(spec.arg.name)
+        if node is not None:
+            placeholder.meta = node.meta
+            placed[node] = placeholder
+    for node in old.nodes:
+        if node not in placed:
+            placed[node] = graph.node_copy(node, placed.__getitem__)
+    return torch.fx.GraphModule(made.graph_module, graph), {before.name: now.name for before, now in placed.items()}
 
 
 def _without_copies(made: program.Parts) -> None:

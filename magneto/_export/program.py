@@ -13,6 +13,7 @@ from torch.export.graph_signature import ConstantArgument, ExportGraphSignature,
 from torch.utils import _pytree as pytree
 
 from magneto import exc
+from magneto._export import conditions
 
 _BATCH_NORMS = (
     torch.ops.aten._native_batch_norm_legit_functional.default,
@@ -52,9 +53,8 @@ class Checks(NamedTuple):
     conditions: Sequence[str]  # on sizes, in Python: `L['x'].size()[0] % 2 == 0`
 
     def questions(self) -> list[tuple[str, Callable[[Any], bool]]]:
-        """The conditions, each part by itself, as functions of the tensors by name: code that captures can follow."""
-        parts = [part for condition in self.conditions for part in condition.split(" and ")]
-        return [(part, eval(f"lambda L: {part}", {})) for part in parts]  # texts that we wrote, or have checked
+        """See magneto._export.conditions."""
+        return conditions.questions(self.conditions)
 
     def flat(
         self,

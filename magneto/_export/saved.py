@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import os
-import re
 from collections.abc import Mapping
 from typing import IO, Any
 
@@ -24,7 +22,7 @@ from torch.export.graph_signature import (
 from torch.utils import _pytree as pytree
 
 from magneto import exc
-from magneto._export import container, program, values
+from magneto._export import conditions, container, program, values
 
 File = str | os.PathLike[str] | IO[bytes]
 
@@ -251,25 +249,4 @@ class _Loader:
             for row in checks["arguments"]
         ]
         ranges = {name: program.Range(low, high) for name, (low, high) in checks["ranges"].items()}
-        return program.Checks(in_spec, leaves, ranges, [check_condition(text) for text in checks["conditions"]])
-
-
-_NODES = (
-    *(ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.Compare, ast.Eq, ast.NotEq),
-    *(ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.Constant),
-)
-_SIZE = re.compile(r"L\['\w+'\]\.(size|stride)\(\)\[\d+\]")
-
-
-def check_condition(text: str) -> str:
-    """A condition on sizes, which `module()` evaluates: comparisons of sizes and numbers alone. Raises ValueError."""
-    try:
-        tree = ast.parse(_SIZE.sub("0", text), mode="eval")
-        for part in text.split(" and "):  # each is asked by itself
-            ast.parse(_SIZE.sub("0", part), mode="eval")
-    except SyntaxError:
-        raise ValueError(f"the condition {text!r}") from None
-    for node in ast.walk(tree):
-        if not isinstance(node, _NODES) or (isinstance(node, ast.Constant) and type(node.value) not in (int, bool)):
-            raise ValueError(f"the condition {text!r}")
-    return text
+        return program.Checks(in_spec, leaves, ranges, [conditions.check(text) for text in checks["conditions"]])
