@@ -19,7 +19,7 @@ from torch.distributions import constraints
 from torch.fx import operator_schemas
 from torch.nested._internal import nested_tensor
 from torch.nested._internal import ops as jagged_operators
-from torch.overrides import get_default_nowrap_functions
+from torch.overrides import get_default_nowrap_functions, handle_torch_function, has_torch_function_unary
 
 from magneto import _C
 
@@ -71,6 +71,13 @@ def positive_semidefinite_check(self: Any, value: Any) -> Any:
     if value.shape[-2] != value.shape[-1]:
         return symmetric
     return torch.where(symmetric.all(), torch.linalg.eigvalsh(value).ge(0).all(-1), symmetric)
+
+
+def sym_int(a: Any) -> Any:
+    """torch.sym_int: a float that follows from sizes stays one."""
+    if not isinstance(a, (int, float)) and has_torch_function_unary(a):
+        return handle_torch_function(torch.sym_int, (a,), a)
+    return int(a)
 
 
 def student_variance(self: Any) -> Any:

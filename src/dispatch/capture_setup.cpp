@@ -102,7 +102,10 @@ void set_up(capture::Capture& capture, const Context& context, const Segment& se
   const bool exports = is_export(context);
   capture.session->impl().casts.begin(/*shares=*/!exports);
   // Nothing runs an exported program otherwise where the data are others: it is to be right for all of them.
-  if (exports) capture.session->set_in_general(true);
+  if (exports) {
+    capture.session->set_in_general(true);
+    capture.session->set_exports();
+  }
   capture.options.exits_on_change = start.prologue_done && !context.fullgraph && is_crowded(context, segment);
 }
 

@@ -155,6 +155,14 @@ class Session {
   bool has_checks() const;
   /// Until it is set back: questions about such sizes are asked only where there is no general case. Gives what it was.
   bool set_in_general(bool on);
+  /// Whether the graph is for export: operators are whole there whose gradients are others for plain sizes, and a size
+  /// of an input may be one.
+  bool exports() const;
+  void set_exports();
+  /// Functions take operators apart: what they compute of sizes as floats are operators, and no numbers of this run.
+  void set_decomposes();
+  /// Gives a function that forgets what will have been assumed of sizes by then.
+  std::function<void()> remember_sizes() const;
   /// Takes it for granted, to be checked. False: it contradicts what is known.
   bool assume_checked(const shapes::Relation& relation);
 

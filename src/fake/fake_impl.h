@@ -52,6 +52,12 @@ struct SessionState {
   /// Code of PyTorch's runs that is right whatever the answers are: what nothing decides of sizes that only the data
   /// says is no question, where that code has a way for the general case.
   bool in_general = false;
+  struct {
+    /// Functions run whose operators become the graph's: floats of sizes are operators, too.
+    bool decomposes = false;
+    /// The graph is for export: what it is differentiated by is what runs it.
+    bool exports = false;
+  } purpose;
 
   /// What was assumed of sizes that only data says.
   std::vector<shapes::Relation> checks;

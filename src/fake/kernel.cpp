@@ -19,6 +19,7 @@
 #include "fake/own_gradients.h"
 #include "fake/record.h"
 #include "fake/recurrent.h"
+#include "fake/resized_images.h"
 #include "fake/size_node.h"
 #include "fake/sparse_gradients.h"
 #include "fake/zero_tensors.h"
@@ -409,7 +410,7 @@ void run_on_fakes(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack
 /// Above everything. Where autocast or a transform of torch.func has a say, the operator goes its usual way.
 void run_whole(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   // What it calls goes by autocast, which knows nothing of it.
-  if (!keys.has_any(kTransformKeys) && call_lstm(op, stack)) return;
+  if (!keys.has_any(kTransformKeys) && (call_lstm(op, stack) || call_resize(op, stack))) return;
   if (keys.has_any(c10::DispatchKeySet({c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA}) |
                    kTransformKeys)) {
     return op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kFirstKey), stack);

@@ -50,7 +50,9 @@ struct Lstm {
 /// With gradients or dropout: else the operator is kept whole. Autocast makes all tensors of one dtype.
 bool Lstm::is_for_onednn() const {
   const FakeImpl* fake = as_fake(input);
-  if (!fake || !fake->symbolic() || !at::GradMode::is_enabled() || !onednn_takes(input.scalar_type())) return false;
+  if (!fake || !fake->symbolic() || fake->state().purpose.exports || !at::GradMode::is_enabled() ||
+      !onednn_takes(input.scalar_type()))
+    return false;
   if (input.dim() != 3 || states.size() != 2) return false;
   const bool casts = at::autocast::is_autocast_enabled(c10::kCPU);
   bool usual = true, needed = dropout > 0;

@@ -225,6 +225,19 @@ bool embedding_bag(Call& call) {
   return true;
 }
 
+/// The same of sizes alone, for all arguments. Which results have no elements, or one for the end of the last bag, goes
+/// by the kernel that is chosen.
+bool embedding_bag_sizes(SymbolicCall& call) {
+  const c10::SymInt offsets = call.tensor(2).sym_size(0), width = call.tensor(0).sym_size(1);
+  const c10::SymInt bags = call.boolean(7) ? offsets - 1 : offsets;
+  const auto is_one_of = [&](size_t k, std::initializer_list<SymSizes> candidates) {
+    return std::any_of(candidates.begin(), candidates.end(),
+                       [&](const SymSizes& sizes) { return call.dense(k, sizes); });
+  };
+  return is_one_of(0, {{bags, width}}) && is_one_of(1, {{0}, {call.tensor(1).sym_size(0)}}) &&
+         is_one_of(2, {{bags}, {offsets}}) && is_one_of(3, {{bags, width}, {bags}, {offsets}, {0}});
+}
+
 /// embedding_dense_backward(grad, indices, num_weights, ...).
 template <class C>
 bool embedding_dense_backward(C& call) {

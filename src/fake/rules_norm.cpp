@@ -118,17 +118,25 @@ bool batch_norm(C& call) {
 }
 
 /// (input, weight, bias, training, ...): statistics of the batch.
-bool batch_norm_no_stats(Call& call) {
+template <class C>
+bool batch_norm_no_stats(C& call) {
   return add_batch_norm(call,
                         {call.tensor(0), call.optional_tensor(1), call.optional_tensor(2), {}, {}, call.boolean(3)});
 }
 
 /// _batch_norm_with_update and _no_update: a fourth result, the reserve, is empty on CPU.
-template <bool training>
-bool batch_norm_with_reserve(Call& call) {
-  if (!batch_norm<training ? 1 : 0>(call)) return false;
-  call.result(call.empty({0}, c10::ScalarType::Byte, call.tensor(0).device()));
-  return true;
+template <bool training, class C>
+bool batch_norm_with_reserve(C& call) {
+  return batch_norm<training ? 1 : 0>(call) && add(call, {0}, c10::ScalarType::Byte, call.tensor(0).device());
+}
+
+/// The new running statistics are results too. Where there are none, the operator raises.
+bool functional_batch_norm(SymbolicCall& call) {
+  return batch_norm<5>(call) && call.add(call.sizes(3)) && call.add(call.sizes(4));
+}
+
+bool functional_batch_norm_with_reserve(SymbolicCall& call) {
+  return batch_norm_with_reserve<true>(call) && call.add(call.sizes(3)) && call.add(call.sizes(4));
 }
 
 /// The gradients that a mask asks for, as argument `mask`: of the input, laid out like `format` says, and of two

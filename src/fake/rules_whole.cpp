@@ -28,6 +28,8 @@ bool one_hot(C& call) {
 }
 
 bool needs_grad(const at::Tensor& tensor) {
+  const FakeImpl* fake = tensor.defined() ? as_fake(tensor) : nullptr;
+  if (fake && fake->state().purpose.exports) return false;
   return tensor.defined() && tensor.requires_grad() && at::GradMode::is_enabled();
 }
 

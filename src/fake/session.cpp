@@ -303,6 +303,20 @@ std::string Session::origins(shapes::Expr expr) const {
 }
 
 bool Session::set_in_general(bool on) { return std::exchange(impl_->state->in_general, on); }
+bool Session::exports() const { return impl_->state->purpose.exports; }
+void Session::set_exports() { impl_->state->purpose.exports = true; }
+void Session::set_decomposes() { impl_->state->purpose.decomposes = true; }
+
+std::function<void()> Session::remember_sizes() const {
+  return [state = impl_->state, sizes = impl_->state->sizes, checks = impl_->state->checks,
+          answers = impl_->state->answers, layouts = impl_->state->layouts] {
+    state->sizes = sizes;
+    state->checks = checks;
+    state->answers = answers;
+    state->layouts = layouts;
+  };
+}
+
 bool Session::has_checks() const { return !impl_->state->checks.empty(); }
 std::vector<shapes::Relation> Session::take_checks() { return std::exchange(impl_->state->checks, {}); }
 

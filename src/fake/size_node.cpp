@@ -90,7 +90,8 @@ struct FloatSizes {
 };
 
 /// A float that a tensor holds in each run, or that C++ code made of sizes: the number of this run. Code that looks at
-/// it has it assumed. What formulas of gradients compute of sizes (the variance's) are operators of the graph.
+/// it has it assumed. What formulas of gradients (the variance's) and decompositions compute of sizes are operators of
+/// the graph.
 class FloatNode final : public c10::SymNodeImpl {
  public:
   explicit FloatNode(double value) : value_(value) {}
@@ -220,8 +221,8 @@ class SizeNode final : public c10::SymNodeImpl {
   c10::SymNode sym_min(const c10::SymNode& other) override { return make(shapes::min(expr_, of(other))); }
   c10::SymNode sym_max(const c10::SymNode& other) override { return make(shapes::max(expr_, of(other))); }
   c10::SymNode sym_float() override {
-    const bool of_gradient = state_->engine_runs && !state_->hinting && !maybe_as_int();
-    if (of_gradient && state_->sizes.value(expr_)) return FloatNode::of_size(state_, expr_);
+    const bool stays = (state_->engine_runs || state_->purpose.decomposes) && !state_->hinting && !maybe_as_int();
+    if (stays && state_->sizes.value(expr_)) return FloatNode::of_size(state_, expr_);
     return c10::make_intrusive<FloatNode>(static_cast<double>(state_->number_of(expr_)));
   }
   c10::SymNode truediv(const c10::SymNode& other) override { return sym_float()->truediv(other); }

@@ -1,5 +1,7 @@
 #include "passes/functional_forms.h"
 
+#include <algorithm>
+#include <functional>
 #include <numeric>
 #include <string_view>
 #include <unordered_map>
@@ -132,22 +134,31 @@ ValueId expanded(const Written& view) {
   refuse(view.node.op, "a view that is written has no inverse here");
 }
 
+/// A permutation: dimension i is dimension order[i] of the tensor.
+TensorMeta with_dimensions(const TensorMeta& meta, const std::vector<int64_t>& order) {
+  TensorMeta made = meta;
+  for (size_t i = 0; i < order.size(); ++i) {
+    made.sizes[i] = meta.sizes[order[i]];
+    made.strides[i] = meta.strides[order[i]];
+    if (!meta.symbolic) continue;
+    made.symbolic->sizes[i] = meta.symbolic->sizes[order[i]];
+    made.symbolic->strides[i] = meta.symbolic->strides[order[i]];
+  }
+  return made;
+}
+
+ValueId add_permutation(Rewriter& out, ValueId tensor, const std::vector<int64_t>& order, const TensorMeta& made,
+                        int32_t torch_node) {
+  static const auto permute = find_op("aten::permute");
+  return out.add(permute, {tensor, c10::IValue(order)}, {&made}, torch_node)[0];
+}
+
 /// order[i]: the dimension of the whole that dimension i of the view shows.
 ValueId permuted(const Written& view, const std::vector<int64_t>& order) {
   std::vector<int64_t> inverse(order.size());
   for (size_t i = 0; i < order.size(); ++i)
     inverse[order[i] < 0 ? order[i] + view.rank : order[i]] = static_cast<int64_t>(i);
-  static const auto permute = find_op("aten::permute");
-  const TensorMeta& part = view.part;
-  TensorMeta made = part;
-  for (size_t i = 0; i < inverse.size(); ++i) {
-    made.sizes[i] = part.sizes[inverse[i]];
-    made.strides[i] = part.strides[inverse[i]];
-    if (!part.symbolic) continue;
-    made.symbolic->sizes[i] = part.symbolic->sizes[inverse[i]];
-    made.symbolic->strides[i] = part.symbolic->strides[inverse[i]];
-  }
-  return view.add(permute, {view.value, c10::IValue(inverse)}, made);
+  return add_permutation(view.out, view.value, inverse, with_dimensions(view.part, inverse), view.torch_node);
 }
 
 ValueId by_permutation(const Written& view) { return permuted(view, constant_of(view.arg(1)).toIntVector()); }
@@ -190,26 +201,32 @@ ValueId diagonal(const Written& view) {
   return view.add(scatter, {view.parent, view.value, view.arg(1), view.arg(2), view.arg(3)}, view.fresh());
 }
 
+shapes::Expr size_of(const AtenArg& arg) {
+  const auto* sizes = std::get_if<graph::SizeArg>(&arg);
+  return sizes ? sizes->sizes.front() : shapes::Expr(constant_of(arg).toInt());
+}
+
+AtenArg size_argument(shapes::Expr size) {
+  if (size.is_constant()) return c10::IValue(size.number());
+  return graph::SizeArg{{size}, /*is_list=*/false};
+}
+
 /// A part of a split, where the parts in front of it have so many elements.
-ValueId scatter_part(const Written& view, int64_t start) {
+ValueId scatter_part(const Written& view, shapes::Expr start) {
   const int64_t dim = view.dimension(2);
-  return scatter_slice(view, dim, c10::IValue(start), c10::IValue(start + view.part.sizes[dim]),
-                       c10::IValue(int64_t{1}));
+  const shapes::Expr size = view.part.symbolic ? view.part.symbolic->sizes[dim] : shapes::Expr(view.part.sizes[dim]);
+  return scatter_slice(view, dim, size_argument(start), size_argument(start + size), c10::IValue(int64_t{1}));
 }
 
-void refuse_dynamic(const Written& view) {
-  if (view.whole.symbolic) refuse(view.node.op, "writes a part of a tensor whose sizes are dynamic");
-}
-
-ValueId split(const Written& view) {
-  refuse_dynamic(view);
-  return scatter_part(view, view.result * view.integer(1));
-}
+ValueId split(const Written& view) { return scatter_part(view, size_of(view.arg(1)) * shapes::Expr(view.result)); }
 
 ValueId split_with_sizes(const Written& view) {
-  refuse_dynamic(view);
-  const std::vector<int64_t> sizes = constant_of(view.arg(1)).toIntVector();
-  return scatter_part(view, std::accumulate(sizes.begin(), sizes.begin() + view.result, int64_t{0}));
+  shapes::Expr start = 0;
+  const auto* sizes = std::get_if<graph::SizeArg>(&view.arg(1));
+  for (int32_t i = 0; i < view.result; ++i) {
+    start += sizes ? sizes->sizes[i] : shapes::Expr(constant_of(view.arg(1)).toIntVector()[i]);
+  }
+  return scatter_part(view, start);
 }
 
 struct Inverse {
@@ -223,6 +240,22 @@ constexpr Inverse kInverses[] = {
 };
 
 }  // namespace
+
+ValueId draw_in_rows(Rewriter& out, const c10::OperatorHandle& op, std::vector<AtenArg> args, const TensorMeta& memory,
+                     int32_t torch_node) {
+  for (size_t i = 1; i < args.size(); ++i) {
+    if (!std::holds_alternative<c10::IValue>(args[i]))
+      refuse(op, "draws random numbers into memory that is not row-major");
+  }
+  std::vector<int64_t> order(memory.sizes.size()), inverse(order.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::greater(), [&](int64_t dim) { return memory.strides[dim]; });
+  for (size_t i = 0; i < order.size(); ++i) inverse[order[i]] = static_cast<int64_t>(i);
+  const TensorMeta rows = with_dimensions(memory, order);
+  args[0] = add_permutation(out, std::get<ValueId>(args[0]), order, rows, torch_node);
+  const ValueId drawn = out.add(op, std::move(args), {&rows}, torch_node)[0];
+  return add_permutation(out, drawn, inverse, memory, torch_node);
+}
 
 ValueId put_back(const WrittenView& view) {
   static const auto* inverses = [] {

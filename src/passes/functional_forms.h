@@ -28,6 +28,12 @@ struct WrittenView {
   int32_t torch_node;
 };
 
+/// What `op`, which gives row-major results in whose order it draws random numbers, draws for memory that lies densely
+/// in another order: on the way there and back its dimensions change places. Throws Unsupported where an operand beside
+/// the first is no constant.
+graph::ValueId draw_in_rows(Rewriter& out, const c10::OperatorHandle& op, std::vector<graph::AtenArg> args,
+                            const graph::TensorMeta& memory, int32_t torch_node);
+
 /// The value of what `view` is a view of, once it was written. Throws Unsupported for a view that has no inverse.
 graph::ValueId put_back(const WrittenView& view);
 

@@ -365,10 +365,6 @@ class Functionaliser {
     }
     std::vector<TensorMeta> metas;
     for (size_t k = 0; k < targets.size(); ++k) {
-      // bernoulli gives row-major results, and in another layout eager's numbers come in another order.
-      if (functional->operator_name().name == "aten::bernoulli" &&
-          meta(targets[k]).strides != graph::contiguous_strides(meta(targets[k]).sizes))
-        refuse(node.op, "draws random numbers into memory that is not row-major");
       const TensorMeta drawn = dense(meta(targets[k]));
       // Numbers are drawn in the order of memory, and some kernels draw otherwise for memory with gaps.
       if (functional->hasTag(at::Tag::nondeterministic_seeded) &&
@@ -380,7 +376,11 @@ class Functionaliser {
     }
     std::vector<const TensorMeta*> pointers;
     for (const TensorMeta& result : metas) pointers.push_back(&result);
-    std::vector<ValueId> results = out_.add(*functional, std::move(args), pointers, node.torch_node);
+    const bool in_rows = functional->operator_name().name == "aten::bernoulli" &&
+                         metas[0].strides != graph::contiguous_strides(metas[0].sizes);
+    const std::vector<ValueId> results =
+        in_rows ? std::vector<ValueId>{draw_in_rows(out_, *functional, std::move(args), metas[0], node.torch_node)}
+                : out_.add(*functional, std::move(args), pointers, node.torch_node);
     for (size_t i = 0; i < targets.size(); ++i) {
       const TensorMeta& target = meta(targets[i]);
       ValueId now = results[i];

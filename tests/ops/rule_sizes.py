@@ -187,6 +187,32 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     "aten::native_batch_norm": (
         "a 6 c", lambda x: F.batch_norm(x, torch.zeros(6), torch.ones(6), training=True)
     ),
+    "aten::_native_batch_norm_legit": (
+        "a 6! c",
+        lambda x: aten._native_batch_norm_legit(x, None, None, torch.zeros(6), torch.ones(6), True, 0.1, 1e-5)[0],
+    ),
+    "aten::_native_batch_norm_legit.no_stats": (
+        "a 6! c",
+        lambda x: aten._native_batch_norm_legit.no_stats(x, None, None, True, 0.1, 1e-5)[0],
+    ),
+    "aten::_native_batch_norm_legit_functional": (
+        "a 6! c",
+        lambda x: aten._native_batch_norm_legit_functional(
+            x, None, None, torch.zeros(6), torch.ones(6), True, 0.1, 1e-5
+        )[0],
+    ),
+    "aten::_batch_norm_with_update": (
+        "a 6! c",
+        lambda x: aten._batch_norm_with_update(x, None, None, torch.zeros(6), torch.ones(6), 0.1, 1e-5)[0],
+    ),
+    "aten::_batch_norm_with_update_functional": (
+        "a 6! c",
+        lambda x: aten._batch_norm_with_update_functional(x, None, None, torch.zeros(6), torch.ones(6), 0.1, 1e-5)[0],
+    ),
+    "aten::_batch_norm_no_update": (
+        "a 6! c",
+        lambda x: aten._batch_norm_no_update(x, None, None, torch.zeros(6), torch.ones(6), 0.1, 1e-5)[0],
+    ),
     "aten::_native_batch_norm_legit_no_training": (
         "a 6! c",
         lambda x: aten._native_batch_norm_legit_no_training(x, None, None, torch.zeros(6), torch.ones(6), 0.1, 1e-5)[0],
@@ -215,6 +241,14 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     "aten::index_put_": ("a b, i:c, c b", lambda x, i, y: x.index_put_((i,), y, accumulate=True)),
     "aten::index_select": ("a b, i:c", lambda x, i: x.index_select(1, i)),
     "aten::embedding": ("a b, i:c d", lambda x, i: F.embedding(i, x)),
+    "aten::_embedding_bag": (
+        "a b, i:c",
+        lambda x, i: aten._embedding_bag(x, i, torch.arange(i.shape[0]), False, 1)[0],
+    ),
+    "aten::_embedding_bag_forward_only": (
+        "a b, i:c",
+        lambda x, i: aten._embedding_bag_forward_only(x, i, torch.arange(i.shape[0]), False, 0)[0],
+    ),
     "aten::gather": ("a b, i:c b", lambda x, i: x.gather(0, i)),
     "aten::_jagged_to_padded_dense_forward": (
         "a b, i:c",

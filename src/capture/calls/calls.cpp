@@ -48,6 +48,7 @@ enum class Treatment : uint8_t {
   Whole,
   TorchCall,
   Sized,
+  OfSizes,
   Native,
   Members,
   AutogradFunction,
@@ -358,6 +359,18 @@ static Ref or_exit(Capture& c, Ref result, BreakReason reason, PyObject* functio
   return result;
 }
 
+/// Dynamic sizes are among the arguments, or those of tensors are.
+static bool is_given_sizes(Capture& c, Treatment treatment, const CallArgs& args) {
+  if (c.feedback.plain_sizes) return false;
+  return std::ranges::any_of(args.values, [&](PyObject* arg) {
+    if (holds_size(arg)) return true;
+    if (treatment != Treatment::OfSizes || !is_tensor_object(arg)) return false;
+    const at::Tensor& tensor = unpack_tensor(arg);
+    const auto varies = [](const c10::SymInt& size) { return size.is_heap_allocated(); };
+    return tensor.layout() == c10::kStrided && std::ranges::any_of(tensor.sym_sizes(), varies);
+  });
+}
+
 Ref Calls::inline_function(PyObject* function, const CallArgs& args) {
   Decision decision = decide(function);
   if (decision.reason == BreakReason::DisabledFunction) {
@@ -369,9 +382,8 @@ Ref Calls::inline_function(PyObject* function, const CallArgs& args) {
   }
   switch (decision.treatment) {
     case Treatment::Sized:
-      if (c.torch.is_overridden(args.values)) break;
-      if (!c.feedback.plain_sizes && std::ranges::any_of(args.values, [](PyObject* arg) { return holds_size(arg); }))
-        break;
+    case Treatment::OfSizes:
+      if (c.torch.is_overridden(args.values) || is_given_sizes(c, decision.treatment, args)) break;
       [[fallthrough]];
     case Treatment::TorchCall:
       if (c.torch.is_overridden(args.values) && module_of(PyFunction_GET_GLOBALS(function)) != "torch._ops") break;
@@ -432,7 +444,8 @@ Ref Calls::inline_function(PyObject* function, const CallArgs& args) {
   }
   std::optional<NonResumable> whole;
   if (decision.treatment == Treatment::Whole || decision.treatment == Treatment::Once) whole.emplace(c);
-  const OfTorch of_torch(c.symbols, decision.treatment == Treatment::Sized);
+  const bool is_of_torch = decision.treatment == Treatment::Sized || decision.treatment == Treatment::OfSizes;
+  const OfTorch of_torch(c.symbols, is_of_torch);
   return interpret_function(function, args);
 }
 

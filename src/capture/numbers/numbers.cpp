@@ -27,6 +27,7 @@
 #include "capture/world/containers.h"
 #include "capture/world/world.h"
 #include "fake/data_sizes.h"
+#include "fake/scales.h"
 #include "guards/constants.h"
 #include "guards/number.h"
 #include "support/gil.h"
@@ -337,6 +338,24 @@ void Numbers::need(PyObject* value) {
   throw Retry{};
 }
 
+/// `n / 3`, `n * 1.5`, `1.5 * n`: rounded to an int, the float is what division of ints gives.
+static std::optional<std::pair<shapes::Expr, int64_t>> quotient_of(Arithmetic operation, PyObject* left,
+                                                                   PyObject* right) {
+  if (operation == Arithmetic::Multiply && !is_size(left)) std::swap(left, right);
+  if (!is_size(left) || is_data_number(left)) return std::nullopt;
+  const shapes::Expr size = *size_of_number(left);
+  if (operation == Arithmetic::TrueDivide && PyLong_CheckExact(right)) {
+    int overflow = 0;
+    const int64_t by = PyLong_AsLongLongAndOverflow(right, &overflow);
+    constexpr int64_t kMostDivisor = int64_t{1} << 20;
+    if (!overflow && by > 0 && by <= kMostDivisor) return std::pair(size, by);
+  }
+  if (operation != Arithmetic::Multiply || !PyFloat_CheckExact(right)) return std::nullopt;
+  const auto parts = fake::partition(PyFloat_AS_DOUBLE(right));
+  if (!parts || parts->first <= 0) return std::nullopt;
+  return std::pair(size * shapes::Expr(parts->first), parts->second);
+}
+
 Ref Numbers::unknown_operation(Arithmetic operation, PyObject* left, PyObject* right) {
   if (!is_unknown_number(left) && !is_unknown_number(right)) return {};
   for (PyObject* operand : {left, right}) {
@@ -376,7 +395,9 @@ Ref Numbers::unknown_operation(Arithmetic operation, PyObject* left, PyObject* r
     checked(guards::compute(operation, known(left).get(), known(right).get()).release());
   }
   const Source* source = c.sources.number(operation, source_of_operand(left), source_of_operand(right));
-  return computed_number(now, source, {left, right});
+  Ref result = computed_number(now, source, {left, right});
+  if (auto* number = meaning_of<OutsideNumber>(result.get())) number->quotient = quotient_of(operation, left, right);
+  return result;
 }
 
 const Source* Numbers::source_of_operand(PyObject* operand) {
@@ -411,6 +432,17 @@ bool keeps_ints(PyObject* function) {
          std::ranges::find(names, c_function_name(function)) != std::end(names);
 }
 
+/// What the function makes of a size that is divided; nothing: it is none of those, or may be negative.
+std::optional<shapes::Expr> rounded(Capture& c, PyObject* function, const std::pair<shapes::Expr, int64_t>& quotient) {
+  const auto& [size, by] = quotient;
+  shapes::Environment& environment = c.session->sizes();
+  if (environment.range(environment.simplified(size)).low < 0) return std::nullopt;
+  const std::string_view name = c_function_name(function);
+  if (name == "ceil") return shapes::ceil_div(size, by);
+  const bool cuts = function == reinterpret_cast<PyObject*>(&PyLong_Type) || name == "floor" || name == "trunc";
+  return cuts ? std::optional(shapes::floor_div(size, by)) : std::nullopt;
+}
+
 }  // namespace
 
 Ref Numbers::unknown_function(PyObject* function, const CallArgs& args) {
@@ -437,6 +469,9 @@ Ref Numbers::unknown_function(PyObject* function, const CallArgs& args) {
   if (is_size(left) && !right && c_function_name(function) == "abs") {
     const shapes::Expr size = *size_of_number(left);
     return c.symbols.size_number(shapes::max(size, 0 - size));
+  }
+  if (const auto* number = right ? nullptr : meaning_of<OutsideNumber>(left); number && number->quotient) {
+    if (const auto whole = rounded(c, function, *number->quotient)) return c.symbols.size_number(*whole);
   }
   Ref now = guards::compute(Arithmetic::Call, number_now(left), right ? number_now(right) : nullptr, function);
   if (!now) {  // the program raises: for these values

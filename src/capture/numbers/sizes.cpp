@@ -69,13 +69,14 @@ struct Marks {
     PyObject* dims = dict ? PyDict_GetItemString(dict, name) : nullptr;
     return dims && PyAnySet_Check(dims) && PySet_Contains(dims, dim) == 1;
   }
-  shapes::Range range(PyObject* dim) const {
-    shapes::Range range{2, kMostSize};
+  /// `least`: sizes below are captures of their own.
+  shapes::Range range(PyObject* dim, int64_t least) const {
+    shapes::Range range{least, kMostSize};
     PyObject* ranges = dict ? PyDict_GetItemString(dict, "_dynamo_dynamic_range") : nullptr;
     PyObject* bounds = ranges && PyDict_Check(ranges) ? PyDict_GetItem(ranges, dim) : nullptr;
     if (!bounds || !PyTuple_Check(bounds) || PyTuple_GET_SIZE(bounds) != 2) return range;
     PyObject *low = PyTuple_GET_ITEM(bounds, 0), *high = PyTuple_GET_ITEM(bounds, 1);
-    if (PyLong_Check(low)) range.low = std::max<int64_t>(2, PyLong_AsLongLong(low));
+    if (PyLong_Check(low)) range.low = std::max(least, static_cast<int64_t>(PyLong_AsLongLong(low)));
     if (PyLong_Check(high)) range.high = PyLong_AsLongLong(high);
     return range;
   }
@@ -206,7 +207,7 @@ std::vector<Expr> Symbols::symbolic_sizes(PyObject* raw, const Source* source) {
         size = known->second;
         assumed.same.push_back({place, size});
       } else {
-        const shapes::Range range = marks.range(number.get());
+        const shapes::Range range = marks.range(number.get(), c.session->exports() ? 1 : 2);
         if (now < range.low || now > range.high) {
           violation = place.name() + " was marked as lying in [" + std::to_string(range.low) + ", " +
                       std::to_string(range.high) + "], and is " + std::to_string(now);

@@ -20,6 +20,8 @@ struct OutsideNumber {
   const guards::Source* source;
   bool changes;           // captures have found different values
   bool of_sizes = false;  // a float that follows from sizes alone
+  /// A float that is one size divided by another number, or so much of it that rounding to ints gives the same.
+  std::optional<std::pair<shapes::Expr, int64_t>> quotient = {};
 };
 struct SizeNumber {
   shapes::Expr size;
