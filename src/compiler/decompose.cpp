@@ -1,12 +1,16 @@
 #include "compiler/decompose.h"
 
+#include <ATen/ops/_local_scalar_dense_ops.h>
 #include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
+#include <string_view>
 
 #include "fake/fake.h"
+#include "fake/size_node.h"
 #include "fake/sized_input.h"
 #include "graph/aliases.h"
 #include "graph/literal.h"
@@ -32,17 +36,44 @@ using graph::ValueId;
 using passes::Functional;
 using passes::Unsupported;
 
-/// The function for that operator, borrowed; null: it stays.
-PyObject* function_for(PyObject* table, const graph::TorchNode& call) {
-  PyObject* function = PyDict_GetItemWithError(table, call.target.get());
-  if (!function && PyErr_Occurred()) throw PythonError{};
-  return function;
+/// What replaces operators.
+class Table {
+ public:
+  explicit Table(PyObject* functions) : functions_(functions) {}
+
+  /// The function for that operator, borrowed; null: it stays.
+  PyObject* function_for(const graph::TorchNode& call) const {
+    if (kept_.contains(call.target.get())) return nullptr;
+    PyObject* function = PyDict_GetItemWithError(functions_, call.target.get());
+    if (!function && PyErr_Occurred()) throw PythonError{};
+    return function;
+  }
+
+  /// From here on that operator stays.
+  void keep(const graph::TorchNode& call) { kept_.insert(call.target.get()); }
+
+ private:
+  PyObject* functions_;
+  std::set<PyObject*> kept_;  // operators, which live for ever
+};
+
+/// It is one of PyTorch's own, which nobody who exports can change.
+bool is_of_pytorch(PyObject* function) {
+  const Ref module = Ref::steal(PyObject_GetAttrString(function, "__module__"));
+  if (!module || !PyUnicode_Check(module.get())) {
+    PyErr_Clear();
+    return false;
+  }
+  return std::string_view(PyUnicode_AsUTF8(module.get())).starts_with("torch.");
 }
+
+/// What stands for a number of data in examples, where nothing follows from it.
+constexpr double kSomeFloat = 1.5;
 
 /// Runs a graph's operators on stand-ins, with functions in place of some, and so makes another graph.
 class Decomposition {
  public:
-  Decomposition(const Graph& old, PyObject* table)
+  Decomposition(const Graph& old, Table& table)
       : old_(old), calls_(graph::with_operators_as_calls(old)), table_(table), stand_ins_(old.values.size()) {
     used_.resize(old.values.size());
     for (const AtenNode& node : old.aten_nodes) {
@@ -55,7 +86,7 @@ class Decomposition {
     for (const ValueId id : wanted) {
       if (id != kNoValue) used_[id] = true;
     }
-    const auto is_in = [&](const graph::TorchNode& call) { return function_for(table_, call) != nullptr; };
+    const auto is_in = [&](const graph::TorchNode& call) { return table_.function_for(call) != nullptr; };
     if (!std::ranges::any_of(calls_.torch_nodes, is_in)) return false;
     made.torch_nodes = old_.torch_nodes;
     made_ = &made;
@@ -68,12 +99,17 @@ class Decomposition {
     }
     fake::Session session(made);
     session_ = &session;
+    session.set_decomposes();
+    session.set_exports();
     add_symbols();
     for (size_t i = 0; i < examples.size(); ++i) stand_ins_[old_.inputs[i]] = make_input(old_.inputs[i], examples[i]);
     for (size_t i = 0; i < old_.aten_nodes.size(); ++i) {
       session.torch_node = old_.aten_nodes[i].torch_node;
-      PyObject* function = function_for(table_, calls_.torch_nodes[i]);
-      function ? call_function(function, i) : call_operator(old_.aten_nodes[i]);
+      PyObject* function = table_.function_for(calls_.torch_nodes[i]);
+      const bool replaced = function && call_function_or_keep(function, i);
+      if (!replaced) call_operator(old_.aten_nodes[i]);
+      bind_found(old_.aten_nodes[i]);
+      add_checks();
     }
     for (ValueId& id : wanted) id = id == kNoValue ? kNoValue : session.value_of(stand_in(id));
     if (!old_.symbols.empty()) bind_symbols(made);
@@ -87,15 +123,68 @@ class Decomposition {
  private:
   // -- sizes that vary
 
+  /// With the numbers that they have: regions have the same ones.
   void add_symbols() {
+    if (old_.symbols.empty()) return;
+    session_->use_symbols();
+    std::map<int32_t, const graph::SymbolBinding*> bindings;
     for (const graph::SymbolBinding& symbol : old_.symbols) {
-      session_->use_symbols();
-      symbols_[symbol.symbol] = session_->sizes().symbol(symbol.hint, symbol.range);
+      if (symbol.symbol >= 0) bindings[symbol.symbol] = &symbol;
+      if (symbol.symbol < 0) add_example(symbol);
+    }
+    const int32_t count = bindings.empty() ? 0 : bindings.rbegin()->first + 1;
+    for (int32_t id = 0; id < count; ++id) {
+      const auto found = bindings.find(id);
+      const graph::SymbolBinding binding =
+          found == bindings.end() ? graph::SymbolBinding{id, kNoValue, -1} : *found->second;
+      symbols_[id] = session_->sizes().symbol(hint_of(binding), binding.range);
+    }
+    const bool of_data = std::ranges::any_of(old_.symbols, [](const auto& symbol) { return symbol.symbol < 0; });
+    session_->takes = {.numbers = of_data, .sizes = of_data};
+    session_->set_in_general(true);
+  }
+
+  int64_t hint_of(const graph::SymbolBinding& symbol) const {
+    if (symbol.value == kNoValue || symbol.dim < 0) return symbol.hint;
+    return old_.values[symbol.value].meta.sizes[static_cast<size_t>(symbol.dim)];
+  }
+
+  /// What a data-dependent size was in the capture.
+  void add_example(const graph::SymbolBinding& symbol) {
+    const auto place = static_cast<size_t>(-1 - symbol.symbol);
+    if (session_->examples.size() <= place) session_->examples.resize(place + 1, -1);
+    for (const graph::Value& value : old_.values) {
+      if (!value.meta.symbolic) continue;
+      const auto& sizes = value.meta.symbolic->sizes;
+      const auto dim = std::ranges::find(sizes, shapes::Expr::symbol(symbol.symbol));
+      if (dim != sizes.end()) session_->examples[place] = value.meta.sizes[static_cast<size_t>(dim - sizes.begin())];
     }
   }
 
   shapes::Expr now(shapes::Expr size) const {
     return shapes::substitute(size, [&](shapes::Expr leaf) { return std::optional(symbols_.at(leaf.id())); });
+  }
+
+  /// The sizes that data say in what the node has given.
+  void bind_found(const AtenNode& node) {
+    for (const graph::SymbolBinding& symbol : old_.symbols) {
+      if (symbol.symbol >= 0 || symbol.dim < 0 || symbols_.contains(symbol.symbol)) continue;
+      if (!std::ranges::count(node.results, symbol.value)) continue;
+      symbols_[symbol.symbol] = session_->sizes_of(stand_in(symbol.value))[static_cast<size_t>(symbol.dim)];
+    }
+  }
+
+  /// What operators and functions have asked of data-dependent sizes is checked in each run.
+  void add_checks() {
+    static const auto check = c10::Dispatcher::singleton()
+                                  .findSchemaOrThrow("magneto::check", "")
+                                  .typed<void(c10::SymInt, int64_t, std::string_view)>();
+    for (const shapes::Relation& relation : session_->take_checks()) {
+      const shapes::Expr original = session_->sizes().original(relation.difference);
+      const shapes::Expr asked =
+          shapes::substitute(original, [](shapes::Expr leaf) { return std::optional(shapes::Expr::value(leaf.id())); });
+      check.call(session_->symint(asked), static_cast<int64_t>(relation.kind), shapes::text(relation));
+    }
   }
 
   at::Tensor make_input(ValueId id, const at::Tensor& example) {
@@ -111,10 +200,9 @@ class Decomposition {
   void bind_symbols(Graph& made) {
     const shapes::Environment& environment = session_->sizes();
     fake::settle_sizes(*session_, made);
-    for (graph::SymbolBinding symbol : old_.symbols) {
+    for (graph::SymbolBinding symbol : old_.symbols_of(graph::ValueKind::Input)) {
       const auto input = std::ranges::find(old_.inputs, symbol.value) - old_.inputs.begin();
       symbol.value = made.inputs[static_cast<size_t>(input)];
-      symbol.symbol = symbols_.at(symbol.symbol).id();
       made.symbols.push_back(symbol);
     }
     for (const shapes::Relation& relation : environment.guards()) assumed.push_back(shapes::condition(relation));
@@ -144,8 +232,9 @@ class Decomposition {
     if (const auto* constant = std::get_if<c10::IValue>(&arg)) return *constant;
     if (const auto* id = std::get_if<ValueId>(&arg)) {
       if (*id == kNoValue) return {};
-      if (!graph::is_tensor_type(*type)) refuse(node, "a number that only a run knows");
-      return stand_in(*id);
+      if (graph::is_tensor_type(*type)) return stand_in(*id);
+      if (!c10::isFloatingType(old_.values[*id].meta.dtype)) refuse(node, "a number that only a run knows");
+      return session_->symfloat(stand_in(*id), kSomeFloat);
     }
     if (const auto* sizes = std::get_if<graph::SizeArg>(&arg)) {
       std::vector<c10::SymInt> numbers;
@@ -165,7 +254,63 @@ class Decomposition {
     return list;
   }
 
+  /// A number is read (of an int: a symbol), or something is checked. False: it is another operator.
+  bool call_own(const AtenNode& node) {
+    const std::string& name = node.op.operator_name().name;
+    if (name == "magneto::check") {
+      const auto& asked = std::get<graph::SizeArg>(node.args[0]);
+      const auto kind = static_cast<shapes::Relation::Kind>(std::get<c10::IValue>(node.args[1]).toInt());
+      session_->assume_checked({kind, now(asked.sizes.front())});
+      return true;
+    }
+    const auto symbol = std::ranges::find_if(old_.symbols, [&](const graph::SymbolBinding& each) {
+      return each.dim < 0 && std::ranges::count(node.results, each.value);
+    });
+    if (name != "magneto::item" || symbol == old_.symbols.end()) return false;
+    symbols_[symbol->symbol] =
+        fake::expr_of(at::_ops::_local_scalar_dense::call(stand_in(std::get<ValueId>(node.args[0]))).toSymInt());
+    return true;
+  }
+
+  /// A branch or a loop, whose functions have been taken apart before.
+  bool call_regions(const AtenNode& node) {
+    const auto is_region = [](const graph::AtenArg& arg) {
+      return std::holds_alternative<std::shared_ptr<const graph::Region>>(arg);
+    };
+    if (std::ranges::none_of(node.args, is_region)) return false;
+    AtenNode made = node;
+    for (graph::AtenArg& arg : made.args) {
+      if (auto* id = std::get_if<ValueId>(&arg)) *id = value_of(*id);
+      if (auto* sizes = std::get_if<graph::SizeArg>(&arg))
+        std::ranges::transform(sizes->sizes, sizes->sizes.begin(), [&](shapes::Expr size) { return now(size); });
+      auto* ids = std::get_if<std::vector<ValueId>>(&arg);
+      if (ids) std::ranges::transform(*ids, ids->begin(), [&](ValueId id) { return value_of(id); });
+    }
+    made.results.clear();
+    made.torch_node = session_->torch_node;
+    const fake::Session::Mark mark = session_->mark();
+    std::vector<at::Tensor> like;
+    for (const ValueId id : node.results) like.push_back(form_of(old_.values[id].meta));
+    session_->rollback(mark);
+    const std::vector<at::Tensor> results = session_->add_call(std::move(made), like);
+    for (size_t i = 0; i < results.size(); ++i) stand_ins_[node.results[i]] = results[i];
+    return true;
+  }
+
+  ValueId value_of(ValueId id) { return id == kNoValue ? kNoValue : session_->value_of(stand_in(id)); }
+
+  at::Tensor form_of(const graph::TensorMeta& meta) {
+    std::vector<c10::SymInt> sizes, strides;
+    for (size_t dim = 0; dim < meta.sizes.size(); ++dim) {
+      const auto& symbolic = meta.symbolic;
+      sizes.push_back(symbolic ? session_->symint(now(symbolic->sizes[dim])) : c10::SymInt(meta.sizes[dim]));
+      strides.push_back(symbolic ? session_->symint(now(symbolic->strides[dim])) : c10::SymInt(meta.strides[dim]));
+    }
+    return at::empty_strided_symint(sizes, strides, at::TensorOptions(meta.dtype).device(meta.device));
+  }
+
   void call_operator(const AtenNode& node) {
+    if (call_own(node) || call_regions(node)) return;
     torch::jit::Stack stack;
     for (size_t i = 0; i < node.args.size(); ++i) stack.push_back(argument(node, i));
     try {
@@ -190,6 +335,34 @@ class Decomposition {
         [](PyObject* object) { return Ref::borrow(object); },
         [&](shapes::Expr size) { return checked(symint_of(session_->symint(now(size)))); },
         [&](ValueId) -> Ref { refuse(node, "a number that only a run knows"); });
+  }
+
+  /// False: it is PyTorch's, and does not work for sizes that vary. The operator stays.
+  bool call_function_or_keep(PyObject* function, size_t index) {
+    if (old_.symbols.empty() || !is_of_pytorch(function)) return call_function(function, index), true;
+    const fake::Session::Mark mark = session_->mark();
+    const auto forget = session_->remember_sizes();
+    const size_t symbols = made_->symbols.size();
+    bool fixes = false;
+    session_->sizes().on_assume = [&](const shapes::Relation& relation) {
+      fixes |= relation.kind == shapes::Relation::Kind::Zero;
+    };
+    try {
+      call_function(function, index);
+    } catch (const PythonError&) {
+      PyErr_Clear();
+      fixes = true;
+    } catch (const Unsupported&) {
+      fixes = true;
+    }
+    session_->sizes().on_assume = nullptr;
+    if (!fixes) return true;
+    forget();
+    session_->rollback(mark);
+    session_->take_refusal();
+    made_->symbols.resize(symbols);
+    table_.keep(calls_.torch_nodes[index]);
+    return false;
   }
 
   void call_function(PyObject* function, size_t index) {
@@ -238,16 +411,16 @@ class Decomposition {
 
   const Graph& old_;
   const Graph calls_;
-  PyObject* table_;
+  Table& table_;
   std::vector<at::Tensor> stand_ins_;
   std::vector<bool> used_;  // by value
   std::map<int32_t, shapes::Expr> symbols_;
   fake::Session* session_ = nullptr;
-  const Graph* made_ = nullptr;
+  Graph* made_ = nullptr;
 };
 
 /// Once through. False: nothing to do.
-bool decompose_once(Functional& functional, PyObject* table, std::vector<std::string>& assumed) {
+bool decompose_once(Functional& functional, Table& table, std::vector<std::string>& assumed) {
   const Graph old = std::move(functional.graph);
   std::vector<ValueId> wanted = old.outputs;
   for (const Functional::Write& write : functional.writes) wanted.push_back(write.value);
@@ -285,22 +458,42 @@ void take_out_writes(Functional& functional) {
   functional.graph = std::move(again.graph);
 }
 
-}  // namespace
+void replace_all(Functional& functional, Table& table, std::vector<std::string>& assumed);
 
-Functional decompose(Functional functional, PyObject* table, std::vector<std::string>* assumed) {
-  if (!assumed && !functional.graph.symbols.empty()) throw Unsupported("decompositions, of a graph with dynamic sizes");
-  if (!functional.graph.symbols_of(graph::ValueKind::Result).empty())
-    throw Unsupported("decompositions, of a graph with sizes that only data says");
-  std::vector<std::string> ignored;
+/// The functions of branches and loops.
+void replace_in_regions(Graph& graph, Table& table, std::vector<std::string>& assumed) {
+  for (AtenNode& node : graph.aten_nodes) {
+    for (graph::AtenArg& arg : node.args) {
+      const auto* region = std::get_if<std::shared_ptr<const graph::Region>>(&arg);
+      if (!region) continue;
+      Functional inside;
+      inside.graph = (*region)->graph;
+      replace_all(inside, table, assumed);
+      arg = std::make_shared<const graph::Region>(graph::Region{(*region)->name, std::move(inside.graph)});
+    }
+  }
+}
+
+void replace_all(Functional& functional, Table& table, std::vector<std::string>& assumed) {
+  replace_in_regions(functional.graph, table, assumed);
   constexpr int kTimes = 10;
-  for (int i = 0; decompose_once(functional, table, assumed ? *assumed : ignored); ++i) {
+  for (int i = 0; decompose_once(functional, table, assumed); ++i) {
     if (i == kTimes) throw Unsupported("decompositions that lead to each other");
     take_out_writes(functional);
   }
+  passes::eliminate_dead(functional);
+}
+
+}  // namespace
+
+Functional decompose(Functional functional, PyObject* functions, std::vector<std::string>* assumed) {
+  if (!assumed && !functional.graph.symbols.empty()) throw Unsupported("decompositions, of a graph with dynamic sizes");
+  std::vector<std::string> ignored;
+  Table table(functions);
+  replace_all(functional, table, assumed ? *assumed : ignored);
   std::vector<ValueId> outputs = functional.graph.outputs;
   std::ranges::sort(outputs);
   if (std::ranges::adjacent_find(outputs) != outputs.end()) throw Unsupported("two outputs are one value");
-  passes::eliminate_dead(functional);
   return functional;
 }
 
