@@ -240,7 +240,9 @@ int32_t Interpreter::step_data(const Instr& in) {
     }
     case Op::STOPITERATION_ERROR:  // an exception that leaves a generator
       if (PyErr_GivenExceptionMatches(f.top(), PyExc_StopIteration)) {
-        Ref error = checked(PyObject_CallFunction(PyExc_RuntimeError, "s", "generator raised StopIteration"));
+        const bool awaits = (f.info->code->co_flags & CO_COROUTINE) != 0;
+        const char* text = awaits ? "coroutine raised StopIteration" : "generator raised StopIteration";
+        Ref error = checked(PyObject_CallFunction(PyExc_RuntimeError, "s", text));
         PyException_SetCause(error.get(), Py_NewRef(f.top()));
         PyException_SetContext(error.get(), Py_NewRef(f.top()));
         replace(1, std::move(error));

@@ -151,12 +151,13 @@ Ref Overlays::dict_lookup(PyObject* dict, PyObject* key) {
 namespace {
 
 /// Closing the generator runs code: it is suspended where a handler waits. (One that turns StopIteration into
-/// RuntimeError may wait everywhere.)
+/// RuntimeError may wait everywhere, one that ends what is awaited around each `await` and `yield from`.)
 bool has_finally(PyObject* generator) {
   Frame* suspended = generator_frame(generator);
   if (!suspended || !generator_is_started(generator)) return false;
   const CodeInfo& info = decode(frame_code(suspended));
   const Handler* handler = info.handler_of(std::max(frame_next_instr(suspended, info) - 1, 0));
+  while (handler && info.instrs[handler->target].op == Op::CLEANUP_THROW) handler = info.handler_of(handler->target);
   return handler && info.instrs[handler->target].op != Op::STOPITERATION_ERROR;
 }
 
