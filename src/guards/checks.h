@@ -54,11 +54,13 @@ struct Check {
   const Source* other = nullptr;       // Alias, Distinct
   Ref type;                            // Type, Length, DictKeys, Tensor, TypeLookup, Bases, BuiltinMethod
   Ref object;                          // Identity, Equals, TypeLookup: what to find; Function: its __code__
+                                       // Identity, `weakly`: a weak reference to it
                                        // TensorData, Array: a bytes; BuiltinMethod: one like it
                                        // Bases: the __mro__; State: what the function gave
   Ref defaults, kwdefaults;            // Function
   Ref name;                            // TypeLookup
   Ref function;                        // State
+  bool weakly = false;                 // Identity: the object may go, and then nothing is it any more
   Py_ssize_t length = 0;               // Length; AbcRegistrations: how many
   std::vector<Ref> keys;               // DictKeys; State: the arguments
   std::vector<const Source*> sources;  // AllDistinct, Sizes
@@ -66,6 +68,8 @@ struct Check {
   std::shared_ptr<const SizeAssumptions> sizes;  // Sizes
 
   PyTypeObject* python_type() const { return reinterpret_cast<PyTypeObject*>(type.get()); }
+  /// Of Identity; None: it has gone.
+  PyObject* expected() const { return weakly ? PyWeakref_GET_OBJECT(object.get()) : object.get(); }
   bool same_as(const Check& check) const;
   size_t hash() const;
 };

@@ -339,7 +339,7 @@ class Compiler {
         op.kind = OpKind::CheckType;
         return place(op, keeps_type(check.python_type()) ? owner : -1);
       case CheckKind::Identity:
-        op.kind = OpKind::CheckIdentity;
+        op.kind = check.weakly ? OpKind::CheckReferent : OpKind::CheckIdentity;
         op.pointer = check.object.get();
         return place(op, owner);
       case CheckKind::Equals:

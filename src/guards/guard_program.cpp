@@ -82,7 +82,7 @@ bool GuardProgram::Impl::load_number(const Op& op) {
   const bool is_call = static_cast<Arithmetic>(op.number & 255) == Arithmetic::Call;
   const auto is_operand = [&](PyObject* value) { return value && (is_number(value) || (is_call && is_tensor(value))); };
   if (is_operand(left) && (other < 0 || is_operand(right))) {
-    auto* function = static_cast<PyObject*>(const_cast<void*>(op.pointer));
+    auto* function = op.object();
     made = compute(static_cast<Arithmetic>(op.number & 255), left, right, function);
     if (!made) PyErr_Clear();  // the program raises here: that is for a capture to see
   }
@@ -166,7 +166,7 @@ inline bool GuardProgram::Impl::step(const Op& op, const Roots& roots) {
     case OpKind::LoadFunction:
       return stored(roots.function);
     case OpKind::LoadConst:
-      return stored(static_cast<PyObject*>(const_cast<void*>(op.pointer)));
+      return stored(op.object());
     case OpKind::LoadClosure:
       if (base && !PyFunction_Check(base)) return wrong_base();
       return stored(base ? load_closure(base, op.number) : nullptr);
@@ -214,15 +214,15 @@ inline bool GuardProgram::Impl::step(const Op& op, const Roots& roots) {
     case OpKind::InstanceEntries:
       return entered(value ? instance_dict(value) : nullptr);
     case OpKind::DictEntries:
-      if (value && !PyDict_Check(value)) return fail();
-      return entered(value);
+      return value && !PyDict_Check(value) ? fail() : entered(value);
     case OpKind::CheckType:
       return (value && Py_TYPE(value) == op.pointer) || fail();
     case OpKind::CheckIdentity:
       return value == op.pointer || fail();
+    case OpKind::CheckReferent:
+      return (value && value != Py_None && value == PyWeakref_GET_OBJECT(op.object())) || fail();
     case OpKind::CheckEquals:
-      if (value == op.pointer) return true;
-      return (value && constants_equal(static_cast<PyObject*>(const_cast<void*>(op.pointer)), value)) || fail();
+      return value == op.pointer || (value && constants_equal(op.object(), value)) || fail();
     case OpKind::CheckItemCount:
       return (value && Py_TYPE(value) == op.pointer && Py_SIZE(value) == op.number) || fail();
     case OpKind::CheckDictLength:
@@ -234,11 +234,11 @@ inline bool GuardProgram::Impl::step(const Op& op, const Roots& roots) {
     case OpKind::CheckTensor:
       return (value && tensor_matches(*static_cast<const TensorCheck*>(op.pointer), value)) || fail();
     case OpKind::CheckTensorData:
-      return (value && data_matches(value, static_cast<PyObject*>(const_cast<void*>(op.pointer)))) || fail();
+      return (value && data_matches(value, op.object())) || fail();
     case OpKind::CheckArray:
-      return (value && has_layout(value, static_cast<PyObject*>(const_cast<void*>(op.pointer)))) || fail();
+      return (value && has_layout(value, op.object())) || fail();
     case OpKind::CheckBuiltinMethod:
-      return (value && same_method(value, static_cast<PyObject*>(const_cast<void*>(op.pointer)))) || fail();
+      return (value && same_method(value, op.object())) || fail();
     case OpKind::CheckAlias:
       return value == base || fail();
     case OpKind::CheckDistinct:

@@ -85,6 +85,13 @@ bool GuardSet::Impl::add(Check check) {
 }
 
 GuardSet::GuardSet(SourceTable& sources) : impl_(std::make_unique<Impl>(sources)) {}
+/// Of a class of Python's, and no class or tensor: those are constants of plans.
+static bool is_plain_instance(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && PyType_SUPPORTS_WEAKREFS(type) && !PyType_Check(object) &&
+         !is_tensor(object);
+}
+
 GuardSet::~GuardSet() = default;
 GuardSet::GuardSet(GuardSet&&) noexcept = default;
 
@@ -93,7 +100,9 @@ void GuardSet::type(const Source* source, PyTypeObject* type) {
 }
 
 void GuardSet::identity(const Source* source, PyObject* object) {
-  impl_->add({.kind = CheckKind::Identity, .source = source, .object = Ref::borrow(object)});
+  const bool weakly = is_plain_instance(object);
+  Ref held = weakly ? checked(PyWeakref_NewRef(object, nullptr)) : Ref::borrow(object);
+  impl_->add({.kind = CheckKind::Identity, .source = source, .object = std::move(held), .weakly = weakly});
 }
 
 void GuardSet::equals(const Source* source, PyObject* constant) {

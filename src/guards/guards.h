@@ -77,7 +77,8 @@ class GuardSet {
 
   /// The value's exact type. Also implied by every other check below except `identity`, `alias` and `absent`.
   void type(const Source* source, PyTypeObject* type);
-  /// The value is this very object (kept alive).
+  /// The value is this very object, which is kept alive, if it is not an instance of a class of Python's that can be
+  /// referred to weakly: programs notice when those go.
   void identity(const Source* source, PyObject* object);
   /// Exact type and equal value, for None, bool, int, float (bitwise: nan equals nan, 0.0 differs from -0.0), complex,
   /// str, bytes, their subclasses, NumPy's real numbers, and tuples, sets and frozensets of exact ones; sets may hold

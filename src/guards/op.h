@@ -1,6 +1,8 @@
 // The operations of a guard program: what is loaded, and what is checked.
 #pragma once
 
+#include <Python.h>
+
 #include <cstdint>
 
 namespace magneto::guards {
@@ -33,6 +35,7 @@ enum class OpKind : uint8_t {
   // Checks of `slot`.
   CheckType,
   CheckIdentity,
+  CheckReferent,  // is what the weak reference `pointer` refers to
   CheckEquals,
   CheckItemCount,  // list, tuple
   CheckDictLength,
@@ -64,6 +67,8 @@ struct Op {
   int32_t check = -1;  // the check that it makes, or -1
   const void* pointer = nullptr;
   int64_t number = 0;
+
+  PyObject* object() const { return static_cast<PyObject*>(const_cast<void*>(pointer)); }
 };
 static_assert(sizeof(Op) == 32);
 

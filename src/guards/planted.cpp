@@ -30,7 +30,12 @@ void leave_out(Program& program, OpKind kind) {
 void compare_type(Program& program, OpKind kind) {
   for_each_op(program, [&](Op& op) {
     if (op.kind != kind) return;
-    if (kind != OpKind::CheckItemCount) op.pointer = Py_TYPE(program.checks[op.check].object.get());
+    const Check& check = program.checks[op.check];
+    if (kind == OpKind::CheckReferent) {
+      op.pointer = Py_TYPE(check.expected());
+    } else if (kind != OpKind::CheckItemCount) {
+      op.pointer = Py_TYPE(check.object.get());
+    }
     op.kind = OpKind::CheckType;
   });
 }

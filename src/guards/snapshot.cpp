@@ -103,6 +103,8 @@ bool WordReader::collect(const Op& op, bool owned) {
     case OpKind::CheckBuiltinMethod:  // another one may lie where it was
       add(&value->ob_type);
       return !PyCFunction_Check(value) || add(&reinterpret_cast<PyCFunctionObject*>(value)->m_ml);
+    case OpKind::CheckReferent:  // another one may lie where it was
+      return add(&static_cast<PyWeakReference*>(const_cast<void*>(op.pointer))->wr_object);
     case OpKind::CheckIdentity:
     case OpKind::CheckAlias:
     case OpKind::CheckDistinct:

@@ -55,7 +55,7 @@ std::string condition(const Check& check, const Names& names) {
     case CheckKind::Type:
       return "___check_type_id(" + name + ", " + object_text(check.type.get()) + ")";
     case CheckKind::Identity:
-      return "___check_obj_id(" + name + ", " + object_text(check.object.get()) + ")";
+      return "___check_obj_id(" + name + ", " + object_text(check.expected()) + ")";
     case CheckKind::Equals:
       return name + " == " + object_text(check.object.get());
     case CheckKind::Absent:
@@ -224,8 +224,8 @@ std::string check_failure(const Check& check, PyObject* value, PyObject* other) 
   switch (check.kind) {
     case CheckKind::Identity:
       return text + ": actual " +
-             (Py_TYPE(value) == Py_TYPE(check.object.get()) && !is_constant(value) ? "another " + object_text(value)
-                                                                                   : object_text(value));
+             (Py_TYPE(value) == Py_TYPE(check.expected()) && !is_constant(value) ? "another " + object_text(value)
+                                                                                 : object_text(value));
     case CheckKind::Equals: {
       bool same_type = Py_TYPE(value) == Py_TYPE(check.object.get());
       auto described = [&](PyObject* object) {

@@ -55,13 +55,23 @@ def test_no_references_leak():
 
 
 def test_program_keeps_what_it_compares_with_and_nothing_it_saw():
-    marker = Plain()
+    def marker():
+        return 1
+
     alive = weakref.ref(marker)
     guards = Guards((X + (("item", "m"),), "identity", marker))
     assert guards({"m": marker})
     del marker
     gc.collect()
     assert alive() is not None
+    instance = Plain()
+    let_go = weakref.ref(instance)
+    of_instance = Guards((X + (("item", "m"),), "identity", instance))
+    assert of_instance({"m": instance})
+    del instance
+    gc.collect()
+    assert let_go() is None  # programs notice when instances go
+    assert not of_instance({"m": None}) and not of_instance({"m": Plain()})
     seen = Plain(n=1)
     gone = weakref.ref(seen)
     other = Guards((X + (("attr", "n"),), "equals", 1))

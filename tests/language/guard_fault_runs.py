@@ -42,6 +42,13 @@ def generated_case(name: str) -> Callable[..., None]:
     return scenario_of(PLACES[place], CHANGES[change], READERS[reader])
 
 
+def written_case(name: str) -> Callable[..., None]:
+    """`family: program`, as docs/guards.md has it."""
+    family, program = name.split(": ")
+    scenario: Callable[..., None] = importlib.import_module(f"changed_{family}_programs").scenario.scenarios[program][0]
+    return scenario
+
+
 def written() -> Iterator[Case]:
     for path in sorted(Path(__file__).parent.glob("changed_*_programs.py")):
         for name, (scenario, _) in importlib.import_module(path.stem).scenario.scenarios.items():
