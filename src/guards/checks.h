@@ -68,7 +68,7 @@ struct Check {
   std::shared_ptr<const SizeAssumptions> sizes;  // Sizes
 
   PyTypeObject* python_type() const { return reinterpret_cast<PyTypeObject*>(type.get()); }
-  /// Of Identity; None: it has gone.
+  /// What `object` stands for; None: it has gone.
   PyObject* expected() const { return weakly ? PyWeakref_GET_OBJECT(object.get()) : object.get(); }
   bool same_as(const Check& check) const;
   size_t hash() const;

@@ -30,12 +30,7 @@ void leave_out(Program& program, OpKind kind) {
 void compare_type(Program& program, OpKind kind) {
   for_each_op(program, [&](Op& op) {
     if (op.kind != kind) return;
-    const Check& check = program.checks[op.check];
-    if (kind == OpKind::CheckReferent) {
-      op.pointer = Py_TYPE(check.expected());
-    } else if (kind != OpKind::CheckItemCount) {
-      op.pointer = Py_TYPE(check.object.get());
-    }
+    if (kind != OpKind::CheckItemCount) op.pointer = Py_TYPE(program.checks[op.check].expected());
     op.kind = OpKind::CheckType;
   });
 }
