@@ -166,6 +166,9 @@ def scanned(
 def copied_alone(tensor: torch.Tensor, memo: dict[int, Any], /) -> bool:
     """In a capture: whether it copies the tensor by an operator, with that memo; else False."""
 
+def make_class(metaclass: type, name: str, bases: tuple[type, ...], names: dict[str, Any], /) -> type:
+    """type.__new__ of them, but no `__set_name__` of a value and no `__init_subclass__` of a base is called."""
+
 def copied_plainly(tensor: torch.Tensor, /) -> bool:
     """In a capture: whether it lets copy.copy, which asks, make another tensor of its memory; else False."""
 

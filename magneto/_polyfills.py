@@ -246,10 +246,29 @@ def make_named_tuple(name: str, fields: tuple[str, ...], defaults: dict[str, Any
     return collections.namedtuple(name, fields, rename=True, defaults=defaults.values() or None, module=module)
 
 
-def prepare_class(name: str, bases: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, ...]:
-    """Of a class statement: the metaclass, the mapping for its names, and its bases."""
+def class_parts(bases: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, ...]:
+    """Of a class statement: the metaclass, and its bases."""
     resolved = types.resolve_bases(bases)
-    return (*types.prepare_class(name, resolved, keywords)[:2], resolved)
+    meta = keywords.get("metaclass", type(resolved[0]) if resolved else type)
+    for base in resolved if isinstance(meta, type) else ():
+        if issubclass(type(base), meta):
+            meta = type(base)
+        elif not issubclass(meta, type(base)):
+            raise TypeError(
+                "metaclass conflict: the metaclass of a derived class must be a (non-strict) subclass of the "
+                "metaclasses of all its bases"
+            )
+    return meta, resolved
+
+
+def class_namespace(meta: Any, name: str, resolved: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    """Of a class statement: the mapping for its names."""
+    return meta.__prepare__(name, resolved, **{key: keywords[key] for key in keywords if key != "metaclass"})
+
+
+def tell_bases(cls: Any, **keywords: Any) -> None:
+    """What type.__new__ does last."""
+    super(cls, cls).__init_subclass__(**keywords)
 
 
 def finish_class(meta: Any, name: str, bases: Any, resolved: Any, keywords: dict[str, Any], names: Any) -> type:

@@ -16,6 +16,7 @@
 #include "observe/history.h"
 #include "observe/stats.h"
 #include "observe/times.h"
+#include "python/quiet_class.h"
 #include "python/setting_values.h"
 #include "python/text.h"
 #include "runtime/plan/inference_mode.h"
@@ -341,6 +342,16 @@ PyObject* not_captured(PyObject*, PyObject*) { Py_RETURN_NONE; }
 PyObject* copied_alone(PyObject*, PyObject*) { Py_RETURN_FALSE; }
 
 PyObject* copied_plainly(PyObject*, PyObject*) { Py_RETURN_FALSE; }
+
+PyObject* make_class(PyObject*, PyObject* args) {
+  PyObject *metaclass, *name, *bases, *names;
+  if (!PyArg_ParseTuple(args, "O!UO!O!", &PyType_Type, &metaclass, &name, &PyTuple_Type, &bases, &PyDict_Type,
+                        &names)) {
+    return nullptr;
+  }
+  return quiet_class(reinterpret_cast<PyTypeObject*>(metaclass), name, bases, names).release();
+}
+
 PyObject* set_inference_mode(PyObject*, PyObject* enabled) {
   runtime::set_inference_mode(enabled == Py_True);
   Py_RETURN_NONE;
@@ -474,6 +485,8 @@ PyMethodDef dispatch_methods[] = {
      "conditional(pred, true_fn, false_fn, operands) -> leaves and structure of torch.cond's result in a capture, "
      "where "
      "the functions become graphs of their own; else None"},
+    {"make_class", make_class, METH_VARARGS,
+     "make_class(metaclass, name, bases, names) -> type.__new__ of them, without the hooks that it would call"},
     {"copied_plainly", copied_plainly, METH_VARARGS,
      "copied_plainly(tensor) -> whether a capture lets copy.copy make another tensor of its memory"},
     {"copied_alone", copied_alone, METH_VARARGS,

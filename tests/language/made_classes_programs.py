@@ -311,7 +311,7 @@ def descriptors(x):
     return a.d, a.other
 
 
-@programs(breaks=True)
+@programs()
 def a_descriptor_that_is_told_its_name(x):
     class D:
         def __set_name__(self, owner, name):
@@ -328,7 +328,7 @@ def a_descriptor_that_is_told_its_name(x):
     return a.d + 1
 
 
-@programs(breaks=True)
+@programs()
 def a_base_that_is_told(x):
     class A(Registered):
         pass
@@ -390,6 +390,346 @@ def a_layer(x):
             return torch.relu(t) * self.k
 
     return torch.nn.Sequential(Scaled(2), Scaled(3))(x), Scaled(1).k
+
+
+# -- metaclasses, and hooks that are called while a class is made --------------------------------------------------------
+
+
+class Field:
+    def __set_name__(self, owner, name):
+        self.name = name
+        owner.fields = (*getattr(owner, "fields", ()), name)
+
+    def __get__(self, instance, owner):
+        return self if instance is None else instance.__dict__[self.name]
+
+    def __set__(self, instance, value):
+        instance.__dict__[self.name] = value * 2
+
+
+class Tagged(type):
+    def __new__(meta, name, bases, names, **options):
+        made = super().__new__(meta, name, bases, dict(names))
+        made.tag = name.lower()
+        made.options = options
+        return made
+
+    def __call__(cls, *args):
+        made = super().__call__(*args)
+        made.made = True
+        return made
+
+    def __len__(cls):
+        return 4
+
+
+@programs()
+def fields_of_a_class(x):
+    class P:
+        a = Field()
+        b = Field()
+        c = 1
+
+        def __init__(self, a, b):
+            self.a = a
+            self.b = b
+
+    p = P(x, 2)
+    return p.a + p.b, P.fields, p, P, list(vars(P))[:6], P.a.name
+
+
+@programs()
+def a_descriptor_that_holds_its_class(x):
+    class D:
+        def __set_name__(self, owner, name):
+            self.owner = owner
+            self.name = name
+
+    class A:
+        d = D()
+
+    return x, A, A.d, A(), A.d.owner is A
+
+
+@programs(breaks=True)
+def a_descriptor_that_raises(x):
+    class D:
+        def __set_name__(self, owner, name):
+            raise ValueError("no")
+
+    try:
+
+        class A:
+            d = D()
+
+    except (RuntimeError, ValueError) as error:
+        return x, str(error)
+    return A
+
+
+@programs(breaks=True)
+def a_field_behind_an_exit(x):
+    class P:
+        a = Field()
+
+    p = P()
+    p.a = x
+    torch._dynamo.graph_break()
+    p.a = p.a + 1
+    return p.a, P.fields, p
+
+
+@programs()
+def a_registry_inside(x):
+    class Plugin:
+        plugins: typing.ClassVar[list] = []
+
+        def __init_subclass__(cls, /, scale=1, **options):
+            super().__init_subclass__(**options)
+            cls.scale = scale
+            Plugin.plugins.append(cls)
+
+    class Plus(Plugin, scale=3):
+        def run(self, t):
+            return t + self.scale
+
+    class Times(Plugin):
+        def run(self, t):
+            return t * 2
+
+    for plugin in Plugin.plugins:
+        x = plugin().run(x)
+    return x, Plugin.plugins, Plus.scale
+
+
+@programs()
+def an_abstract_registry(x):
+    class Kind(abc.ABC):
+        kinds: typing.ClassVar[dict] = {}
+
+        def __init_subclass__(cls, /, kind):
+            if kind in Kind.kinds:
+                raise ValueError("twice " + kind)
+            Kind.kinds[kind] = cls
+
+        @abc.abstractmethod
+        def run(self, t): ...
+
+    class Plus(Kind, kind="plus"):
+        def run(self, t):
+            return t + 1
+
+    texts = []
+    try:
+
+        class Again(Kind, kind="plus"):
+            pass
+
+    except ValueError as error:
+        texts.append(str(error))
+    try:
+        Kind()
+    except TypeError as error:
+        texts.append(str(error))
+    try:
+
+        class Unknown(Kind, other=1):
+            pass
+
+    except TypeError as error:
+        texts.append(str(error))
+    return Kind.kinds["plus"]().run(x), texts, list(Kind.kinds)
+
+
+@programs()
+def keywords_for_nobody(x):
+    class A:
+        pass
+
+    try:
+
+        class B(A, other=1):
+            pass
+
+    except TypeError as error:
+        return x, str(error)
+    return B
+
+
+@programs()
+def a_metaclass(x):
+    class A(metaclass=Tagged, k=[1]):
+        def __init__(self, t):
+            self.t = t
+
+    class B(A):
+        pass
+
+    return A(x).t * len(A) + len(B), A.tag, B.tag, A.options, B.options, A(x).made, type(B) is Tagged, A, B(x)
+
+
+@programs(breaks=True)
+def a_metaclass_inside(x):
+    class M(type):
+        def __new__(meta, name, bases, names, k=1):
+            names["extra"] = k
+            return super().__new__(meta, name, bases, names)
+
+        def __init__(cls, name, bases, names, k=1):
+            super().__init__(name, bases, names)
+            cls.late = k * 2
+
+        @property
+        def ten_more(cls):
+            return cls.extra + 10
+
+        def __getitem__(cls, i):
+            return i * 2
+
+        def __iter__(cls):
+            return iter([1, 2])
+
+        def __contains__(cls, i):
+            return i == 3
+
+    class A(metaclass=M, k=4):
+        d = Field()
+
+        def __init__(self):
+            super().__init__()
+            self.u = __class__.extra
+
+    a = A()
+    a.d = x
+    torch._dynamo.graph_break()
+    return a.d * A.ten_more + A.late + A[2], list(A), 3 in A, a.u, type(A).__name__, A.fields, isinstance(A, M), A
+
+
+@programs()
+def one_instance_a_class(x):
+    made = {}
+
+    class Single(type):
+        def __call__(cls, *args):
+            if cls not in made:
+                made[cls] = super().__call__(*args)
+            return made[cls]
+
+    class A(metaclass=Single):
+        def __init__(self, t):
+            self.t = t
+
+    a, b = A(x), A(x * 2)
+    return a.t, a is b, len(made)
+
+
+@programs()
+def attributes_set_by_a_metaclass(x):
+    log = []
+
+    class M(type):
+        def __setattr__(cls, name, value):
+            log.append(name)
+            super().__setattr__(name, value)
+
+        def __delattr__(cls, name):
+            log.append("-" + name)
+            super().__delattr__(name)
+
+        def __getattr__(cls, name):
+            return name + "!"
+
+        def __instancecheck__(cls, instance):
+            return instance == 3
+
+    class A(metaclass=M):
+        pass
+
+    A.z = 3
+    A.y = 4
+    del A.y
+    return x * A.z, log, A.y, isinstance(3, A), A
+
+
+@programs()
+def a_namespace_that_a_metaclass_prepares(x):
+    class M(type):
+        @classmethod
+        def __prepare__(meta, name, bases, **options):
+            return {"before": 5}
+
+    class A(metaclass=M):
+        q = before + 1  # noqa: F821
+
+    return x * A.q, A.before
+
+
+@programs()
+def an_abstract_metaclass(x):
+    class M(abc.ABCMeta):
+        def __new__(meta, name, bases, names):
+            made = super().__new__(meta, name, bases, names)
+            made.missing = len(made.__abstractmethods__)
+            return made
+
+    class A(metaclass=M):
+        @abc.abstractmethod
+        def run(self): ...
+
+    class B(A):
+        def run(self):
+            return 3
+
+    try:
+        A()
+    except TypeError as error:
+        text = str(error)
+    return x * A.missing + B().run(), text, B.missing, isinstance(B(), A), B
+
+
+@programs(breaks=True)
+def a_function_as_metaclass(x):
+    def listed(name, bases, names):
+        return name, bases, sorted(each for each in names if each[0] != "_")
+
+    class A(metaclass=listed):
+        q = 3
+
+    return x, A
+
+
+@programs()
+def classes_made_by_type(x):
+    kinds = [type(f"K{i}", (), {"i": i, "__slots__": ("a",)}) for i in range(3)]
+    k = kinds[1]()
+    k.a = x
+    base = type("Base", (Registered,), {"v": 1})
+    layer = type("Layer", (base, torch.nn.Module), {"forward": lambda self, t: t * 2})
+    return k.a * sum(each.i for each in kinds) + layer()(x), k, base.__module__, layer.__mro__[1] is base
+
+
+@programs.made(breaks=True)
+def a_hook_that_is_replaced():
+    class Base:
+        def __init_subclass__(cls):
+            cls.k = 2
+
+    calls = []
+
+    def program(x):
+        class A(Base):
+            pass
+
+        return x * A.k, len(calls)
+
+    def watched(x):
+        if calls:
+            Base.__init_subclass__ = classmethod(lambda cls: setattr(cls, "k", len(calls) + 5))
+        calls.append(1)
+        torch._dynamo.graph_break()
+        return program(x)
+
+    return watched
 
 
 # -- dataclasses, named tuples, enumerations, abstract classes -----------------------------------------------------------

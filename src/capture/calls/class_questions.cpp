@@ -147,6 +147,50 @@ Ref handle_abc_subclasscheck(Capture& capture, const CallArgs& args) {
 
 Ref handle_build_class(Capture& capture, const CallArgs& args) { return capture.calls.classes.build(args); }
 
+Ref handle_type_new(Capture& capture, const CallArgs& args) { return capture.calls.classes.make_by_type(args); }
+
+Ref handle_type_init(Capture& capture, const CallArgs& args) {
+  check_count(CallArgs{{args.values.begin(), args.values.begin() + static_cast<ptrdiff_t>(args.positional())}}, 2, 4,
+              "__init__");
+  if (!capture.calls.classes.is_class(args.values[0])) {
+    capture.side_exit(BreakReason::OpaqueCall, "call of type.__init__");
+  }
+  return Ref::borrow(Py_None);
+}
+
+/// As in a metaclass that has its own `__setattr__`.
+Ref handle_type_setattr(Capture& capture, const CallArgs& args) {
+  check_count(args, 3, 3, "__setattr__");
+  if (!capture.calls.classes.is_class(args.values[0])) {
+    capture.side_exit(BreakReason::OpaqueCall, "call of type.__setattr__");
+  }
+  capture.calls.classes.write(args.values[0], args.values[1], args.values[2]);
+  return Ref::borrow(Py_None);
+}
+
+Ref handle_type_delattr(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 2, "__delattr__");
+  if (!capture.calls.classes.is_class(args.values[0])) {
+    capture.side_exit(BreakReason::OpaqueCall, "call of type.__delattr__");
+  }
+  capture.calls.classes.write(args.values[0], args.values[1], nullptr);
+  return Ref::borrow(Py_None);
+}
+
+/// object.__init_subclass__, called by that of a class of the program.
+Ref handle_init_subclass(Capture&, const CallArgs& args) {
+  if (args.values.size() > 1) {
+    PyErr_Format(PyExc_TypeError,
+                 args.kwnames ? "%s.__init_subclass__() takes no keyword arguments"
+                              : "%s.__init_subclass__() takes no arguments (%zd given)",
+                 reinterpret_cast<PyTypeObject*>(args.values[0])->tp_name, args.values.size() - 1);
+    throw PythonError{};
+  }
+  return Ref::borrow(Py_None);
+}
+
+Ref handle_abc_init(Capture& capture, const CallArgs& args) { return capture.calls.classes.make_abstract(args); }
+
 /// `x.setter(function)` of a property, `kPart` being the function's place among those of a property.
 template <int kPart>
 Ref handle_property_part(Capture& capture, const CallArgs& args) {
@@ -168,6 +212,12 @@ Ref handle_property_part(Capture& capture, const CallArgs& args) {
 std::span<const HandlerRow> class_handlers() {
   static constexpr HandlerRow rows[] = {
       {"builtins.__build_class__", handle_build_class},
+      {"type.__new__", handle_type_new},
+      {"type.__init__", handle_type_init},
+      {"type.__setattr__", handle_type_setattr},
+      {"type.__delattr__", handle_type_delattr},
+      {"object.__init_subclass__", handle_init_subclass},
+      {"_abc._abc_init", handle_abc_init},
       {"property.getter", handle_property_part<0>},
       {"property.setter", handle_property_part<1>},
       {"property.deleter", handle_property_part<2>},

@@ -83,6 +83,11 @@ struct Effect {
   size_t keeps() const { return is(table::keeps_second) ? 1 : is(table::keeps_third) ? 2 : SIZE_MAX; }
 };
 
+/// The C function that a classmethod of `object` is.
+const PyMethodDef* base_method(const char* name) {
+  return reinterpret_cast<PyMethodDescrObject*>(PyDict_GetItemString(type_dict(&PyBaseObject_Type), name))->d_method;
+}
+
 /// What the row says, what methods of that name do, and what the policy implies.
 uint32_t traits_of(const table::EffectRow& row, std::string_view name) {
   uint32_t traits = row.traits;
@@ -384,6 +389,9 @@ Ref Calls::call_c_function(PyObject* callable, const CallArgs& original_args) {
       auto* type = reinterpret_cast<PyTypeObject*>(self);
       if (std::strcmp(function->m_ml->ml_name, "__new__") == 0) {
         effect = &effect_of(type, [&] { return method_name(type, "__new__"); });
+      } else if (function->m_ml == base_method("__init_subclass__")) {  // bound to the class itself
+        args.values.insert(args.values.begin(), self);
+        effect = &effect_of(function->m_ml, [&] { return std::string("object.__init_subclass__"); });
       } else {
         effect = &effect_of(function->m_ml, [&] { return method_name(type, function->m_ml->ml_name); });
       }

@@ -28,23 +28,11 @@ namespace magneto::capture {
 
 namespace {
 
-/// Their metaclasses and hooks run no code of the program, or what check_values has found harmless.
-bool is_library(std::string_view module) {
-  constexpr std::string_view known[] = {"builtins", "abc", "enum", "typing", "torch.autograd.function"};
-  return std::ranges::find(known, module) != std::end(known);
-}
-
-/// The module of the function that a name in a class stands for; "builtins" for C code.
-std::string_view module_of_hook(PyObject* hook) {
-  if (hook && Py_TYPE(hook) == &PyClassMethod_Type) hook = functions_of_wrapper(hook).front();
-  return hook && PyFunction_Check(hook) ? module_of(PyFunction_GET_GLOBALS(hook)) : "builtins";
-}
-
 /// A library's own, and none that it has made for the class.
 bool is_shared(PyObject* function) {
   const std::string_view module = module_of(PyFunction_GET_GLOBALS(function));
   const std::string_view name = PyUnicode_AsUTF8(reinterpret_cast<PyFunctionObject*>(function)->func_qualname);
-  return (is_library(module) || module == "functools") && name.find("<locals>") == std::string_view::npos;
+  return (is_class_library(module) || module == "functools") && name.find("<locals>") == std::string_view::npos;
 }
 
 /// A default value, or what `dataclasses.field` makes of one, that may be printed while the class is made, as
@@ -53,29 +41,8 @@ bool can_be_written_down(PyObject* value) {
   static constinit Imported field("dataclasses", "Field");
   Ref given = Py_TYPE(value) == field.type() ? checked(PyObject_GetAttrString(value, "default")) : Ref::borrow(value);
   if (is_tensor(given.get()) || is_unknown_number(given.get()) || is_symbolic_string(given.get())) return false;
-  return !is_python_class(Py_TYPE(given.get())) || is_library(module_of(Py_TYPE(given.get()))) ||
+  return !is_python_class(Py_TYPE(given.get())) || is_class_library(module_of(Py_TYPE(given.get()))) ||
          module_of(Py_TYPE(given.get())) == "dataclasses" || is_identity_constant(given.get());
-}
-
-/// Python code of a library runs by itself: nothing of it is the program's.
-template <class Run>
-Ref run_library(Capture& capture, const Run& run) {
-  Ref result;
-  {
-    const NativeScope scope(capture.mode);
-    capture.mode.callbacks_allowed = false;
-    capture.mode.plain = true;
-    result = Ref::steal(run());
-  }
-  capture.errors.check_sticky();
-  capture.torch.check_refusal();
-  if (!result) throw PythonError{};
-  return result;
-}
-
-bool is_enumeration(PyTypeObject* meta) {
-  static constinit Imported type("enum", "EnumMeta");
-  return PyType_IsSubtype(meta, type.type());
 }
 
 /// Python's enum calls such a function of an enumeration while it makes the class.
@@ -154,16 +121,12 @@ Ref MadeClasses::run_body(PyObject* function, PyObject* names) {
   return body.entries;
 }
 
-/// What code that is not interpreted looks at when the class is made: hooks of descriptors, values of an enumeration.
+/// What code that is not interpreted looks at when the class is made: values of an enumeration.
 void MadeClasses::check_values(PyObject* names, PyTypeObject* meta) {
   const bool enumeration = is_enumeration(meta);
   PyObject *name, *value;
   for (Py_ssize_t position = 0; PyDict_Next(names, &position, &name, &value);) {
     if (!PyUnicode_Check(name)) refuse("with a name that is no text");
-    if (is_python_class(Py_TYPE(value)) && !is_tensor(value)) {
-      const std::string_view module = module_of_hook(c.attributes.type_lookup(Py_TYPE(value), "__set_name__"));
-      if (!is_library(module) && module != "dataclasses") refuse("with a descriptor that is told its name");
-    }
     if (!enumeration) continue;
     static constinit Imported automatic("enum", "auto");
     const bool function = PyFunction_Check(value) || is_wrapper(value);
@@ -174,26 +137,35 @@ void MadeClasses::check_values(PyObject* names, PyTypeObject* meta) {
   }
 }
 
-Ref MadeClasses::make(PyObject* name, PyObject* bases, PyObject* keywords, PyObject* function) {
-  static constinit Imported prepare("magneto._polyfills", "prepare_class"),
-      finish("magneto._polyfills", "finish_class");
-  const Ref prepared =
-      run_library(c, [&] { return PyObject_CallFunctionObjArgs(prepare.get(), name, bases, keywords, nullptr); });
-  PyObject* const meta = PyTuple_GET_ITEM(prepared.get(), 0);
-  PyObject* const names = PyTuple_GET_ITEM(prepared.get(), 1);
-  PyObject* const resolved = PyTuple_GET_ITEM(prepared.get(), 2);
-  PyTypeObject* const metaclass = reinterpret_cast<PyTypeObject*>(meta);
-  if (!PyType_Check(meta)) refuse("with a metaclass that is no class");
-  const bool made_by_type = metaclass == &PyType_Type;
-  if ((!made_by_type && !is_library(module_of(metaclass))) || !PyDict_Check(names)) refuse("with its own metaclass");
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(resolved); ++i) {
-    PyObject* base = PyTuple_GET_ITEM(resolved, i);
+/// The class of a statement, by a metaclass of a library that runs no code of the program.
+Ref MadeClasses::make_natively(const Statement& statement, PyObject* names, Ref entries) {
+  static constinit Imported finish("magneto._polyfills", "finish_class");
+  const auto [meta, name, bases, resolved, keywords] = statement;
+  auto* const metaclass = reinterpret_cast<PyTypeObject*>(meta);
+  check_values(entries.get(), metaclass);
+  PyObject *key, *value;
+  for (Py_ssize_t position = 0; PyDict_Next(keywords, &position, &key, &value);) {
+    if (!is_scalar(value) && !PyType_Check(value)) refuse("with a keyword that is no constant");
+  }
+  for (Py_ssize_t position = 0; metaclass != &PyType_Type && PyDict_Next(names, &position, &key, &value);) {
+    if (is_unknown_number(value)) refuse("with a number that differs from run to run");  // its code reads what it finds
+  }
+  Ref cls = run_library([&] {
+    return PyObject_CallFunctionObjArgs(finish.get(), meta, name, bases, resolved, keywords, names, nullptr);
+  });
+  if (!PyType_Check(cls.get())) refuse("that makes no class");
+  classes_[cls.get()] = {Ref::borrow(name), Ref::borrow(bases), Ref::borrow(keywords), std::move(entries), {}, {}};
+  note(cls.get());
+  return cls;
+}
+
+void MadeClasses::check_bases(PyTypeObject* metaclass, PyObject* bases) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bases); ++i) {
+    PyObject* base = PyTuple_GET_ITEM(bases, i);
     if (!PyType_Check(base)) refuse("with a base that is no class");
     auto* type = reinterpret_cast<PyTypeObject*>(base);
-    if (!is_library(module_of_hook(c.attributes.type_lookup(type, "__init_subclass__")))) {
-      refuse("with a base that has an __init_subclass__");
-    }
-    if (is_enumeration(metaclass) && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && !is_library(module_of(type))) {
+    if (is_enumeration(metaclass) && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) &&
+        !is_class_library(module_of(type))) {
       refuse("of an enumeration with a base of the program");
     }
     if (PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(tensor_class()))) refuse("of tensors");
@@ -203,21 +175,23 @@ Ref MadeClasses::make(PyObject* name, PyObject* bases, PyObject* keywords, PyObj
       c.guards.bases(type);
     }
   }
-  Ref entries = run_body(function, names);
-  check_values(entries.get(), metaclass);
-  if (!made_by_type) {  // its code reads what it finds
-    PyObject *key, *value;
-    for (Py_ssize_t position = 0; PyDict_Next(names, &position, &key, &value);) {
-      if (is_unknown_number(value)) refuse("with a number that differs from run to run");
-    }
+}
+
+Ref MadeClasses::make(PyObject* name, PyObject* bases, PyObject* keywords, PyObject* function) {
+  static constinit Imported find_parts("magneto._polyfills", "class_parts");
+  const Ref parts =
+      run_library([&] { return PyObject_CallFunctionObjArgs(find_parts.get(), bases, keywords, nullptr); });
+  PyObject* const meta = PyTuple_GET_ITEM(parts.get(), 0);
+  if (!PyType_Check(meta)) refuse("with a metaclass that is no class");
+  const Statement statement{meta, name, bases, PyTuple_GET_ITEM(parts.get(), 1), keywords};
+  auto* const metaclass = reinterpret_cast<PyTypeObject*>(meta);
+  check_bases(metaclass, statement.resolved);
+  const Ref names = prepare(statement);
+  Ref entries = run_body(function, names.get());
+  if (is_of_class_library(metaclass) && !has_hooks(statement.resolved, entries.get())) {
+    return make_natively(statement, names.get(), std::move(entries));
   }
-  Ref cls = run_library(c, [&] {
-    return PyObject_CallFunctionObjArgs(finish.get(), meta, name, bases, resolved, keywords, names, nullptr);
-  });
-  if (!PyType_Check(cls.get())) refuse("that makes no class");
-  classes_[cls.get()] = {Ref::borrow(name), Ref::borrow(bases), Ref::borrow(keywords), std::move(entries), {}};
-  note(cls.get());
-  return cls;
+  return make_by_program(statement, names.get());
 }
 
 Ref MadeClasses::build(const CallArgs& args) {
@@ -229,7 +203,7 @@ Ref MadeClasses::build(const CallArgs& args) {
   for (size_t i = 2; i < args.positional(); ++i) {
     PyObject* base = args.values[i];
     const bool known =
-        PyType_Check(base) || (PyFunction_Check(base) && is_library(module_of(PyFunction_GET_GLOBALS(base))));
+        PyType_Check(base) || (PyFunction_Check(base) && is_class_library(module_of(PyFunction_GET_GLOBALS(base))));
     if (!known) {
       // list[int], Generic[T]: an alias that says what it stands for.
       const std::string_view module = module_of(Py_TYPE(base));
@@ -241,7 +215,6 @@ Ref MadeClasses::build(const CallArgs& args) {
   Ref keywords = checked(PyDict_New());
   for (size_t i = 0; i < args.keywords(); ++i) {
     PyObject* value = args.values[args.positional() + i];
-    if (!is_scalar(value) && !PyType_Check(value)) refuse("with a keyword that is no constant");
     if (PyDict_SetItem(keywords.get(), PyTuple_GET_ITEM(args.kwnames, i), value) < 0) throw PythonError{};
   }
   return make(args.values[1], bases.get(), keywords.get(), args.values[0]);
@@ -261,23 +234,31 @@ Ref MadeClasses::decorate(PyObject* function, const CallArgs& args) {
   }
   guard_native_function(c, function);
   Ref result =
-      run_library(c, [&] { return PyObject_Vectorcall(function, args.values.data(), args.values.size(), nullptr); });
+      run_library([&] { return PyObject_Vectorcall(function, args.values.data(), args.values.size(), nullptr); });
   if (result.get() != cls) {
     c.side_exit(BreakReason::OpaqueCall, "call of " + callable_name(function) + ", which makes another class");
   }
+  note_step(cls, function, {args.values.begin() + 1, args.values.end()});
+  return result;
+}
+
+void MadeClasses::note_step(PyObject* cls, PyObject* function, const std::vector<PyObject*>& args) {
   MadeClass::Step step{Ref::borrow(function), {}};
-  for (size_t i = 1; i < args.values.size(); ++i) step.args.push_back(Ref::borrow(args.values[i]));
+  for (PyObject* arg : args) step.args.push_back(Ref::borrow(arg));
   classes_.at(cls).steps.push_back(std::move(step));
   note(cls);
-  return result;
 }
 
 void MadeClasses::write(PyObject* cls, PyObject* name, PyObject* value) {
   static constinit Imported set("builtins", "setattr"), remove("builtins", "delattr");
+  static constinit Imported set_plainly("builtins", "type.__setattr__"), remove_plainly("builtins", "type.__delattr__");
+  const bool plain = !is_class_library(module_of(Py_TYPE(cls)));  // a method of its metaclass has been interpreted
   if (value && is_python_class(Py_TYPE(value)) && !is_tensor(value))
     c.attributes.type_lookup(Py_TYPE(value), "__set__");
-  if ((value ? PyObject_SetAttr(cls, name, value) : PyObject_DelAttr(cls, name)) < 0) throw PythonError{};
-  MadeClass::Step step{Ref::borrow(value ? set.get() : remove.get()), {Ref::borrow(name)}};
+  const int done = plain ? PyType_Type.tp_setattro(cls, name, value) : PyObject_SetAttr(cls, name, value);
+  if (done < 0) throw PythonError{};
+  Imported& function = plain ? (value ? set_plainly : remove_plainly) : (value ? set : remove);
+  MadeClass::Step step{Ref::borrow(function.get()), {Ref::borrow(name)}};
   if (value) {
     step.args.push_back(Ref::borrow(value));
     note_value(value);
@@ -317,7 +298,7 @@ Ref MadeClasses::make_wrapper(PyTypeObject* type, const CallArgs& args) {
       c.side_exit(BreakReason::OpaqueCall, std::string("a ") + type->tp_name + " of no function is made");
     }
   }
-  return run_library(c, [&] {
+  return run_library([&] {
     return PyObject_Vectorcall(reinterpret_cast<PyObject*>(type), args.values.data(), args.positional(), args.kwnames);
   });
 }

@@ -78,6 +78,7 @@ class Rebuilder {
   bool is_of_made_class(PyObject* value);
   int32_t build_of_made_class(PyObject* value);
   int32_t build_made_class(PyObject* value);
+  int32_t make_class_quietly(PyObject* value);
   int32_t build_maker(PyTypeObject* type, std::vector<int32_t> args);
   std::vector<PyObject*> reserve_cells(PyObject* entries);
   bool is_named_tuple(PyObject* value);

@@ -4,6 +4,7 @@
 #include "capture/calls/calls.h"
 #include "capture/exits/rebuild.h"
 #include "capture/world/world.h"
+#include "python/abi/private.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
 
@@ -66,6 +67,29 @@ std::vector<PyObject*> Rebuilder::reserve_cells(PyObject* entries) {
   return cells;
 }
 
+/// The class as type.__new__ has made it. Values that are told their names, and may hold it, come behind it.
+int32_t Rebuilder::make_class_quietly(PyObject* value) {
+  static constinit Imported make("magneto._C", "make_class"), set("builtins", "type.__setattr__");
+  const MadeClass& made = c.calls.classes.of(value);
+  const Ref entries = checked(PyDict_Copy(made.entries.get()));
+  c.world.keep(entries);
+  std::vector<std::pair<PyObject*, PyObject*>> told;
+  PyObject *name, *entry;
+  for (Py_ssize_t position = 0; PyDict_Next(made.entries.get(), &position, &name, &entry);) {
+    PyObject* hook = lookup_in_type(Py_TYPE(entry), MAGNETO_STR("__set_name__"));
+    if (!hook || !PyFunction_Check(hook)) continue;
+    told.emplace_back(name, entry);
+    PyDict_SetItem(entries.get(), name, Py_None);
+  }
+  std::vector<int32_t> args = {constant(make.get())};
+  for (PyObject* part : {made.metaclass.get(), made.name.get(), made.bases.get(), entries.get()}) {
+    args.push_back(build(part));
+  }
+  const int32_t cls = memo_[value] = emit(PlanOp::Call, std::move(args));
+  for (const auto& [key, each] : told) emit(PlanOp::Call, {constant(set.get()), cls, build(key), build(each)});
+  return cls;
+}
+
 int32_t Rebuilder::build_made_class(PyObject* value) {
   static constinit Imported make("magneto._polyfills", "make_class");
   if (std::ranges::find(classes_being_made_, value) != classes_being_made_.end()) throw unbuildable(value);
@@ -77,9 +101,14 @@ int32_t Rebuilder::build_made_class(PyObject* value) {
   const Being being{classes_being_made_};
   const MadeClass& made = c.calls.classes.of(value);
   const std::vector<PyObject*> cells = reserve_cells(made.entries.get());
-  std::vector<int32_t> args = {constant(make.get())};
-  for (const Ref* part : {&made.name, &made.bases, &made.keywords, &made.entries}) args.push_back(build(part->get()));
-  const int32_t cls = memo_[value] = emit(PlanOp::Call, std::move(args));
+  int32_t cls;
+  if (made.metaclass) {
+    cls = make_class_quietly(value);
+  } else {
+    std::vector<int32_t> args = {constant(make.get())};
+    for (const Ref* part : {&made.name, &made.bases, &made.keywords, &made.entries}) args.push_back(build(part->get()));
+    cls = memo_[value] = emit(PlanOp::Call, std::move(args));
+  }
   for (const MadeClass::Step& step : made.steps) {
     std::vector<int32_t> call = {build(step.function.get()), cls};
     for (const Ref& arg : step.args) call.push_back(build(arg.get()));

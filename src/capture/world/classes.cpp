@@ -261,6 +261,11 @@ Ref make_namespace(PyTypeObject* type, const CallArgs& args) {
   return result;
 }
 
+CallArgs with_first(PyObject* first, CallArgs args) {
+  args.values.insert(args.values.begin(), first);
+  return args;
+}
+
 /// It does not change: one object serves all runs.
 static Ref made_placement(Capture& capture, PyObject* type, const CallArgs& args) {
   const auto [positional, keywords] = arguments_for_c(capture, args);
@@ -277,6 +282,8 @@ Ref Calls::call_type(PyTypeObject* type, const CallArgs& given, bool past_metacl
     PyObject* of = reinterpret_cast<PyObject*>(Py_TYPE(sample_of(args.values[0])));
     return c.world.wrap(of, c.sources.constant(of));
   }
+  const bool metaclass = PyType_IsSubtype(type, &PyType_Type);
+  if (type == &PyType_Type) return c.calls.classes.make_by_type(with_first(object, args));
   if (type == &PySuper_Type) return make_super(args);
   if (type == weakref_type() && args.values.size() == 1 && !args.kwnames) {
     if (Ref reference = weak_reference(c, args.values[0])) return reference;
@@ -321,9 +328,9 @@ Ref Calls::call_type(PyTypeObject* type, const CallArgs& given, bool past_metacl
   if (python_new) {
     NonResumable scope(c);
     Ref function = checked(PyObject_GetAttr(maker, MAGNETO_STR("__func__")));
-    CallArgs with_class = args;
-    with_class.values.insert(with_class.values.begin(), object);
-    instance = call(c.world.wrap(function.get(), c.sources.constant(function.get())).get(), std::move(with_class));
+    instance = call(c.world.wrap(function.get(), c.sources.constant(function.get())).get(), with_first(object, args));
+  } else if (metaclass) {
+    instance = classes.make_by_type(with_first(object, args));
   } else if (tensor) {
     instance = tensor_of_class(c, type, args);
   } else {
@@ -343,7 +350,7 @@ Ref Calls::call_type(PyTypeObject* type, const CallArgs& given, bool past_metacl
   if (!PyType_IsSubtype(made, type)) return instance;
   if (made != type) init = c.attributes.type_lookup(made, MAGNETO_STR("__init__"));
   if (!init || !PyFunction_Check(init)) {
-    if (tensor) return instance;
+    if (tensor || metaclass) return instance;
     if (made->tp_init == PyBaseObject_Type.tp_init) return instance;
     NonResumable scope(c);
     if (c.world.is_outside(instance.get())) {
@@ -356,10 +363,8 @@ Ref Calls::call_type(PyTypeObject* type, const CallArgs& given, bool past_metacl
     });
     return instance;
   }
-  CallArgs with_self = args;
-  with_self.values.insert(with_self.values.begin(), instance.get());
   c.frame->result_override = instance;
-  Ref none = call(c.world.wrap(init, c.sources.constant(init)).get(), std::move(with_self));
+  Ref none = call(c.world.wrap(init, c.sources.constant(init)).get(), with_first(instance.get(), args));
   c.frame->result_override = Ref();
   if (none.get() != Py_None) {
     PyErr_Format(PyExc_TypeError, "__init__() should return None, not '%.200s'", Py_TYPE(none.get())->tp_name);
