@@ -164,6 +164,27 @@ void Callbacks::mute_last_word() {
 
 namespace {
 
+/// What CPython calls where a coroutine dies that nobody has awaited.
+bool warns_of_coroutine(Frame* real) {
+  static constinit Imported function("warnings", "_warn_unawaited_coroutine");
+  return reinterpret_cast<PyObject*>(frame_code(real)) == PyFunction_GET_CODE(function.get());
+}
+
+}  // namespace
+
+/// The warning is due in each run, and not now: the segment ends in front of the call that makes the coroutine.
+PyObject* Callbacks::note_unawaited(PyThreadState* thread, Frame* real) {
+  const BreakSite* const born = c.exits.allocation_site(frame_localsplus(real)[0]);
+  if (born && !c.errors.sticky) {
+    c.errors.sticky = std::make_exception_ptr(c.exits.restart_before(*born, "a coroutine is made that is not awaited"));
+  }
+  const CodeInfo& info = decode(frame_code(real));
+  frame_set(real, info, frame_next_instr(real, info), frame_stack_depth(real));
+  return frame_return(thread, real, info, Py_NewRef(Py_None));
+}
+
+namespace {
+
 /// `__hash__`, `__len__`, `__index__`...: CPython wants a number of them, and nothing that stands for one.
 bool is_special_method(const CodeInfo& info) {
   const char* name = PyUnicode_AsUTF8(info.code->co_name);
@@ -240,6 +261,10 @@ PyObject* Callbacks::run(PyThreadState* thread, Frame* real, int throwflag, bool
     PyObject* result = nullptr;
     c.run_suspended([&] { result = run_frame_plainly(thread, real, throwflag); });
     return result;
+  }
+  if (!throwflag && warns_of_coroutine(real)) {
+    *handled = true;
+    return note_unawaited(thread, real);
   }
   if (c.errors.sticky) return nullptr;
   const bool last_word = !c.mode.callbacks_allowed && is_last_word(real, throwflag);

@@ -38,6 +38,7 @@ class Callbacks {
   Ref returned_to_c(Ref value, bool yielded);
   bool is_last_word(Frame* real, int throwflag) const;
   void mute_last_word();
+  PyObject* note_unawaited(PyThreadState* thread, Frame* real);
   PyObject* run_recorded(PyThreadState* thread, Frame* real, int throwflag);
   PyObject* run_torch_code(PyThreadState* thread, Frame* real, int throwflag);
   PyObject* run_uninterpreted(PyThreadState* thread, Frame* real, int throwflag);

@@ -16,6 +16,7 @@
 #include "capture/calls/handlers.h"
 #include "capture/calls/native_functions.h"
 #include "capture/capture.h"
+#include "capture/exits/exit_builder.h"
 #include "capture/interpreter/errors.h"
 #include "capture/interpreter/frames.h"
 #include "capture/interpreter/object_protocol.h"
@@ -461,6 +462,7 @@ Ref Calls::interpret_function(PyObject* function, const CallArgs& args) {
     c.world.register_closure(function, source);
     Ref generator = checked(PyObject_Vectorcall(function, args.values.data(), args.positional(), args.kwnames));
     c.callbacks.generators.push_back(checked(PyWeakref_NewRef(generator.get(), nullptr)));
+    c.exits.note_allocation_site(generator.get());
     return generator;
   }
   InterpFrame callee;

@@ -31,6 +31,11 @@ Restart ExitBuilder::restart_before(const BreakSite& site, std::string reason) {
   return {};
 }
 
+const BreakSite* ExitBuilder::allocation_site(PyObject* object) const {
+  const auto born = allocation_sites_.find(object);
+  return born == allocation_sites_.end() ? nullptr : &born->second;
+}
+
 /// An object that can't be made anew is alive at the end: the segment is captured again, to end in front of the
 /// instruction that made it, so that the program makes it for real. What C code made (a group of itertools.groupby) was
 /// born with what it refers to.

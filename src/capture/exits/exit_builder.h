@@ -35,6 +35,8 @@ class ExitBuilder {
   /// Notes what the current instruction made, should it turn out that no plan can make it: the segment then ends here.
   void note_allocation_site(PyObject* object);
   void restart_before_allocation(const Abandon& abandon);
+  /// Where the object was made during this capture; null: not noted.
+  const BreakSite* allocation_site(PyObject* object) const;
   /// To be thrown: the segment is captured again, to end in front of the instruction.
   Restart restart_before(const BreakSite& site, std::string reason);
   Restart restart_before(const InterpFrame& f, std::string reason) {
