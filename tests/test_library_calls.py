@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import copy
 import dataclasses
 import fnmatch
@@ -272,6 +273,27 @@ def test_a_model_that_a_library_prepares_at_the_first_call() -> None:
     assert magneto.stats()["graphs"] == 1
     hooks = [[len(module._forward_hooks) for module in model.modules()] for model in (got, want)]
     assert hooks[0] == hooks[1]
+
+
+def test_such_a_model_behind_a_context_variable() -> None:
+    """What has changed by then is nothing that the library looks at."""
+    variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable")
+    options = Options()
+    model = models.build("bert")
+
+    def program(given: dict[str, Any]) -> Any:
+        token = variable.set(2)
+        options.scale = variable.get() + 1
+        out = model(**given)
+        variable.reset(token)
+        return out.hidden_states
+
+    compiled = magneto.compile(program, fullgraph=True)
+    given = {**models.inputs("bert", 0), "output_hidden_states": True}
+    with torch.no_grad():
+        assert_same(compiled(given), program(given))
+    assert options.scale == 3
+    assert magneto.stats()["graphs"] == 1
 
 
 def test_a_finder_of_modules_that_calls_functions(monkeypatch: pytest.MonkeyPatch) -> None:

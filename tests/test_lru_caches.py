@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -108,6 +109,77 @@ def test_tensors_that_an_lru_cache_keeps(program: Callable[..., Any], exits: boo
             except RuntimeError as error:
                 results.append(type(error))
         return results, list(SEEN), SCALE.clone(), torch.rand(1), [cache.cache_info().currsize for cache in caches]
+
+    expected = run(program)
+    assert_same(run(magneto.compile(program, backend=backend)), expected)
+    assert bool(magneto.stats()["breaks"]) == exits, magneto.stats()["break_reasons"]
+
+
+LOG = logging.getLogger("tests.lru_caches")
+
+
+@functools.lru_cache(None)
+def logged_once(text: str) -> None:
+    LOG.warning(text)
+
+
+@functools.lru_cache(None)
+def logged_and_noted(text: str) -> None:
+    LOG.warning("%s noted", text)
+    SEEN.append(len(text))
+
+
+@functools.lru_cache(None)
+def logged_and_refused(text: str) -> None:
+    LOG.warning(text)
+    raise ValueError(text)
+
+
+def warns_once(x: torch.Tensor) -> Any:
+    logged_once("once")
+    y = x + 1
+    logged_once("once")
+    logged_once("twice")
+    return y
+
+
+def warns_behind_a_print(x: torch.Tensor) -> Any:
+    SEEN.append(1)
+    logged_once("once")
+    return x + len(SEEN)
+
+
+def notes_too(x: torch.Tensor) -> Any:
+    logged_and_noted("three")
+    return x + len(SEEN)
+
+
+def is_refused(x: torch.Tensor) -> Any:
+    try:
+        logged_and_refused("no")
+    except ValueError:
+        return x - 1
+    return x
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("program", "exits"),
+    [(warns_once, False), (warns_behind_a_print, True), (notes_too, True), (is_refused, True)],
+)
+def test_logs_that_are_written_once(
+    program: Callable[..., Any], exits: bool, backend: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def run(function: Callable[..., Any]) -> Any:
+        caplog.clear()
+        SEEN.clear()
+        results = []
+        for i in range(4):
+            if i in (0, 3):
+                for cache in (logged_once, logged_and_noted, logged_and_refused):
+                    cache.cache_clear()
+            results.append((function(torch.ones(2)), list(SEEN), list(caplog.messages)))
+        return results
 
     expected = run(program)
     assert_same(run(magneto.compile(program, backend=backend)), expected)

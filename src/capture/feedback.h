@@ -48,6 +48,8 @@ struct SpecializationFeedback {
   /// variables (slots) whose tensors they write.
   std::map<BreakSite, std::string> plain_loops;
   std::map<BreakSite, std::set<int32_t>> loop_writes;
+  /// The turns of such a loop that raise an exception: that their entries are not hit is checked by each run.
+  std::map<BreakSite, std::set<int64_t>> raising_turns;
   /// The program asks what it can't know of the numbers that `tolist()` gives: the segment ends in front of it.
   bool ends_at_data_numbers = false;
   /// Examples of data-dependent numbers, in the order in which they are made; -1: whatever.

@@ -96,6 +96,13 @@ def repeated(x: torch.Tensor) -> Any:
     return torch.repeat_interleave(x.float(), x) * 2, x.repeat_interleave(x, 0)
 
 
+def rows_of_each(x: torch.Tensor) -> Any:
+    chosen = torch.stack([x, x + 1], 1) > 1
+    rows = torch.arange(24.0).view(-1, 2)[: chosen.numel()][chosen.flatten()]
+    wide = rows.reshape(rows.shape[0], -1)
+    return [part.sum(0) for part in wide.split(chosen.sum(1).tolist())]
+
+
 def experts(x: torch.Tensor) -> Any:
     sizes = x[:2].tolist()
     rest = x.sum().item() - sizes[0] - sizes[1]
@@ -165,6 +172,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
         unique,
         repeated,
         experts,
+        rows_of_each,
         new_sizes,
         masked_rows,
         compared,

@@ -12,7 +12,7 @@ ENTRIES, TOKENS, WIDTH = 4, 6, 3
 captured = CAPTURED = ProgramTable()
 left = LEFT = ProgramTable()
 # Operators ask of sizes what not all data answer alike.
-MAY_BE_UNDONE = {"flattened", "skips_where_a_turn_may_be_empty"}
+MAY_BE_UNDONE = {"flattened", "skips_where_a_turn_may_be_empty", "raises_in_the_last_turn", "raises"}
 
 
 # Each is given x (tokens, width), chosen (tokens): the entry of each token, w (entries, width, width), hit: mask of entries.
@@ -24,6 +24,19 @@ def index_add(x: Tensor, chosen: Tensor, w: Tensor, hit: Tensor) -> Tensor:
     for row in hit.nonzero():
         (token,) = torch.where(chosen == row[0])
         out.index_add_(0, token, x[token] @ w[row[0]])
+    return out
+
+
+@captured
+def raises_in_the_last_turn(x: Tensor, chosen: Tensor, w: Tensor, hit: Tensor) -> Tensor:
+    out = torch.zeros_like(x)
+    try:
+        for row in hit.nonzero():
+            out += 1
+            with torch.no_grad():
+                out += w[:-1][row[0]].sum()
+    except IndexError:
+        return out - 1
     return out
 
 
@@ -391,7 +404,7 @@ def looks_at_locals(x: Tensor, chosen: Tensor, w: Tensor, hit: Tensor) -> list[s
     return sorted(locals())
 
 
-@left
+@captured
 def raises(x: Tensor, chosen: Tensor, w: Tensor, hit: Tensor) -> Tensor:
     out = torch.zeros_like(x)
     try:

@@ -91,6 +91,26 @@ def test_exits_anywhere(name: str) -> None:
         check(PROGRAMS[name], False)
 
 
+def test_a_turn_that_raises_is_not_taken() -> None:
+    """One entry of the mask too many, as in a mixture model that counts padding as an expert: no weights are there."""
+
+    def program(x: torch.Tensor, hit: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        out = torch.zeros_like(x)
+        for row in hit.nonzero():
+            out += x * w[row[0]]
+        return out
+
+    compiled = magneto.compile(program, fullgraph=True)
+    x, w = torch.ones(2), torch.tensor([2.0, 3.0])
+    for places in ([0, 1], [], [1]):
+        hit = torch.zeros(3, dtype=torch.bool)
+        hit[places] = True
+        assert_same(compiled(x, hit, w), program(x, hit, w))
+    assert (magneto.stats()["graphs"], magneto.stats()["undone"]) == (1, {})
+    with pytest.raises(IndexError, match="out of bounds"):
+        compiled(x, torch.tensor([False, True, True]), w)
+
+
 @pytest.mark.parametrize(
     ("entries", "fullgraph", "breaks"), [(8, False, 0), (9, False, 1), (9, True, 0), (64, True, 0)]
 )

@@ -1,4 +1,6 @@
 // Functions under functools.lru_cache.
+#include <c10/util/ScopeExit.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -9,6 +11,7 @@
 #include "capture/exits/exit_builder.h"
 #include "capture/numbers/numbers.h"
 #include "capture/world/attributes.h"
+#include "capture/world/containers.h"
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
 #include "graph/aliases.h"
@@ -143,12 +146,30 @@ bool computes_from_constants(const graph::Graph& graph, size_t first) {
   return true;
 }
 
-/// Nothing has been done in the segment that the function could find otherwise if it were called in front of it.
-bool may_be_called_first(Capture& capture) {
+bool is_global_state_unchanged(Capture& capture) {
   guards::GlobalState now = guards::GlobalState::read();
   now.dispatch_included = capture.start_state.dispatch_included;  // the capture's own
   now.dispatch_excluded = capture.start_state.dispatch_excluded;
-  return now == capture.start_state && capture.overlays.writes == 0 && capture.deferred.calls.empty();
+  return now == capture.start_state;
+}
+
+/// Nothing has been done in the segment that code called in front of it could find otherwise.
+bool may_be_called_first(Capture& capture) {
+  return is_global_state_unchanged(capture) && capture.overlays.writes == 0 && capture.deferred.calls.empty();
+}
+
+/// ...that is a module, or of one: variables of contexts at most, and objects of other classes.
+bool has_left_modules(Capture& capture) {
+  const auto is_dirty = [](const auto& entry) { return entry.second.dirty; };
+  const auto is_apart = [](const std::unique_ptr<Overlay>& overlay) {
+    PyTypeObject* const type = Py_TYPE(overlay->object);
+    return !overlay->items && !PyType_Check(overlay->object) &&
+           !PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(torch_module_class()));
+  };
+  return is_global_state_unchanged(capture) && capture.containers.tails.empty() &&
+         std::ranges::none_of(capture.containers.shadows, is_dirty) &&
+         std::ranges::all_of(capture.overlays.all, is_apart) &&
+         std::ranges::all_of(capture.deferred.calls, ContextVariables::is_change);
 }
 
 /// The segment is captured anew behind a call of the function; a few times, since it is in vain for a cache that has no
@@ -177,9 +198,9 @@ void make_first_calls(SpecializationFeedback& feedback) {
   }
 }
 
-/// A function that changes its first argument once, and notes that in an attribute of it.
+/// A function that changes a module once, and notes that in an attribute of it. It reads nothing else that changes.
 void Calls::call_once(PyObject* function, const CallArgs& args, const char* attribute) {
-  if (!may_be_called_first(c)) return;
+  if (!has_left_modules(c)) return;
   const Ref originals = original_arguments(c, args);
   if (!originals || PyTuple_GET_SIZE(originals.get()) == 0) return;
   const Ref done = Ref::steal(PyObject_GetAttrString(PyTuple_GET_ITEM(originals.get(), 0), attribute));
@@ -257,7 +278,8 @@ Ref Calls::kept_result(PyObject* callable, const CallArgs& args) {
 /// A function under functools.lru_cache. What the cache is known to have, is given. Otherwise the function is
 /// interpreted as if there were no cache, which nobody notices if it has no effect and gives an immutable value; of
 /// other values, the cache's own is taken. Tensors that it computes from constants are put into the cache by a call in
-/// front of the next capture. Any other is called for real.
+/// front of the next capture, and so is what a function gives that does nothing but write logs. Any other is called for
+/// real.
 Ref Calls::call_cached(PyObject* callable, CallArgs& args) {
   if (std::strcmp(Py_TYPE(callable)->tp_name, "functools._lru_cache_wrapper") != 0) return {};
   if (!c.world.is_outside(callable))
@@ -275,12 +297,22 @@ Ref Calls::call_cached(PyObject* callable, CallArgs& args) {
   const int64_t writes = c.overlays.writes;
   const size_t operators = c.graph.aten_nodes.size();
   Ref result;
-  {
+  bool logs = false;
+  bool* const outer = std::exchange(logs_of_cached_, originals && may_be_called_first(c) ? &logs : nullptr);
+  const auto leave = c10::make_scope_exit([&] { logs_of_cached_ = outer; });
+  try {
     NonResumable scope(c);
     Ref wrapped = c.attributes.load_attr(callable, MAGNETO_STR("__wrapped__"));
     result = call(wrapped.get(), args);
+  } catch (const PythonError&) {
+    if (logs) throw c.exits.restart_before(*c.frame, callable_name(callable) + " writes a log and raises");
+    throw;
   }
   if (writes == c.overlays.writes && operators == c.graph.aten_nodes.size()) {
+    if (logs) {
+      call_first(c, callable, originals);
+      throw c.exits.restart_before(*c.frame, callable_name(callable) + " writes a log");
+    }
     if (is_immutable(result.get())) return result;
     if (Ref kept = kept_result(callable, args)) return kept;
     PyErr_Clear();
@@ -288,6 +320,12 @@ Ref Calls::call_cached(PyObject* callable, CallArgs& args) {
     call_first(c, callable, originals);
   }
   throw c.exits.restart_before(*c.frame, callable_name(callable) + " keeps what it gives in an lru_cache");
+}
+
+void Calls::write_log(PyObject* function, const CallArgs& args) {
+  // Keywords may name the place of the caller, which is another one in a call in front of the segment.
+  if (!logs_of_cached_ || args.kwnames) c.side_exit(BreakReason::InputOutput, "call of " + callable_name(function));
+  *logs_of_cached_ = true;
 }
 
 }  // namespace magneto::capture

@@ -407,8 +407,9 @@ Ref Calls::inline_function(PyObject* function, const CallArgs& args) {
     case Treatment::None:
       return Ref::borrow(Py_None);
     case Treatment::Log:
-      if (log_is_written(function, args)) c.side_exit(BreakReason::InputOutput, "call of " + callable_name(function));
-      break;
+      if (!log_is_written(function, args)) break;
+      write_log(function, args);
+      return Ref::borrow(Py_None);
     case Treatment::Draw:
       return or_exit(c, draw_by_function(c, function, args), BreakReason::OpaqueCall, function);
     case Treatment::Seed:

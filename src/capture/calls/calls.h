@@ -90,8 +90,12 @@ class Calls {
   Ref make_super(const CallArgs& args);
   Ref find_cached(PyObject* callable, const CallArgs& args);
   Ref kept_result(PyObject* callable, const CallArgs& args);
+  void write_log(PyObject* function, const CallArgs& args);
 
   Capture& c;
+  /// Of the function under an lru_cache that is interpreted, if it may be called in front of the segment: it writes
+  /// logs. They are left out here, since that call writes them.
+  bool* logs_of_cached_ = nullptr;
 };
 
 }  // namespace magneto::capture

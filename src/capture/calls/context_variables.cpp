@@ -38,6 +38,10 @@ Ref make_token(PyObject* variable) {
 
 }  // namespace
 
+bool ContextVariables::is_change(const DeferredCall& call) {
+  return call.function.get() == set_method() || call.function.get() == reset_method();
+}
+
 Ref ContextVariables::get(PyObject* variable, PyObject* otherwise) {
   if (const auto known = values_.find(variable); known != values_.end()) return known->second;
   const guards::Source* source = c.sources.context_value(c.sources.constant(variable));

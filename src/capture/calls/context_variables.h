@@ -11,6 +11,7 @@
 namespace magneto::capture {
 
 class Capture;
+struct DeferredCall;
 
 class ContextVariables {
  public:
@@ -22,6 +23,8 @@ class ContextVariables {
   /// Gives the token.
   Ref set(PyObject* variable, PyObject* value);
   void reset(PyObject* variable, PyObject* token);
+  /// The call put off sets or resets a variable.
+  static bool is_change(const DeferredCall& call);
   /// A token that the segment has made.
   bool has_made(PyObject* token) const { return tokens_.contains(token); }
   /// It was used, and none of the calls put off makes it.

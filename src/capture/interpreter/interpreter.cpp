@@ -104,7 +104,7 @@ Ref Interpreter::run(bool raise_first) {
 void Interpreter::handle_error() {
   f.result_override = Ref();
   const Handler* handler = f.info->handler_of(f.pc);
-  c.mask_loops.leave(f, handler ? handler->target : -1);
+  c.mask_loops.leave(f, handler);
   if (!handler) {
     c.frames.note_site();
     c.errors.add_traceback(f);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "capture/calls/calls.h"
@@ -61,8 +62,8 @@ at::Scalar scalar_of(PyObject* number) {
   return static_cast<int64_t>(PyLong_AsLongLong(number));
 }
 
-/// Numbers for the symbols in the relations for which these hold: all the same, but for the last one. Empty: none
-/// found.
+/// Numbers for the symbols in the relations for which these hold: all the same, but for one, which may be the others'
+/// sum. Empty: none found.
 std::vector<std::pair<int32_t, int64_t>> find_example(const shapes::Environment& environment,
                                                       const std::vector<Relation>& relations) {
   std::set<int32_t, std::greater<>> symbols;
@@ -72,11 +73,11 @@ std::vector<std::pair<int32_t, int64_t>> find_example(const shapes::Environment&
       return false;
     });
   }
-  const auto hold = [&](int64_t value, int64_t last) {
+  const auto hold = [&](int64_t value, int32_t other, int64_t value_of_other) {
     return std::ranges::all_of(relations, [&](const Relation& relation) {
       return shapes::holds(relation.kind, shapes::evaluate(relation.difference, [&](Expr leaf) {
                              if (leaf.id() >= 0) return environment.example(leaf);
-                             return leaf.id() == *symbols.rbegin() ? last : value;
+                             return leaf.id() == other ? value_of_other : value;
                            }));
     });
   };
@@ -84,11 +85,16 @@ std::vector<std::pair<int32_t, int64_t>> find_example(const shapes::Environment&
   std::vector<int64_t> candidates = {1031, 7, 5, 11, 3, 13, 2};
   for (int64_t value = 1031; value < kMost; value += 16) candidates.push_back(value);
   for (int64_t value = 0; value < kMost; ++value) candidates.push_back(value);
+  const auto count = static_cast<int64_t>(symbols.size());
   for (const int64_t value : candidates) {
-    for (int64_t last = value; last < value + 16; ++last) {
-      if (!hold(value, last)) continue;
+    for (const int32_t other : symbols) {
+      std::vector<int64_t> values(16);
+      std::iota(values.begin(), values.end(), value);
+      if (count > 1) values.push_back((count - 1) * value);
+      const auto last = std::ranges::find_if(values, [&](int64_t each) { return hold(value, other, each); });
+      if (last == values.end()) continue;
       std::vector<std::pair<int32_t, int64_t>> found;
-      for (const int32_t symbol : symbols) found.emplace_back(symbol, symbol == *symbols.rbegin() ? last : value);
+      for (const int32_t symbol : symbols) found.emplace_back(symbol, symbol == other ? *last : value);
       return found;
     }
   }

@@ -290,9 +290,4 @@ Ref MaskLoops::chosen_of_both(const Loop& branch, const Left& one, const Left& t
   return can_be_chosen(one, two) ? chosen(branch, other, first) : Ref();
 }
 
-void MaskLoops::leave(const InterpFrame& f, int32_t to) {
-  if (loops_.empty() || loops_.back()->frame != &f || loops_.back()->end < 0) return;
-  if (to < loops_.back()->first || to >= loops_.back()->end) refuse(*loops_.back(), "it raises an exception");
-}
-
 }  // namespace magneto::capture

@@ -33,6 +33,7 @@ namespace magneto::capture {
 namespace {
 
 constexpr char kIterator[] = "magneto.mask_loop";
+constexpr char kRaises[] = "it raises an exception";
 /// All turns run, also those that were not hit: a token that chooses two of sixty experts would wait for the others.
 /// With more entries the loop goes by the data, with a side exit, where the program allows one.
 constexpr int64_t kMostEntries = 8, kMostWithoutExits = 64;
@@ -204,8 +205,29 @@ Ref MaskLoops::next(InterpFrame& f) {
     return {};
   }
   const Ref place = checked(PyLong_FromLongLong(loop.turns)), zero = checked(PyLong_FromLong(0));
-  open(f, loop, call_method("select", {loop.hits.get(), zero.get(), place.get()}));
+  Ref hit = call_method("select", {loop.hits.get(), zero.get(), place.get()});
+  if (c.feedback.raising_turns[loop.site].contains(loop.turns)) {
+    const std::optional<shapes::Expr> number = number_of_hit(hit.get());
+    if (!number || !c.symbols.check_questions({shapes::equal(*number, shapes::Expr(0))})) refuse(loop, kRaises);
+    ++loop.turns;
+    return next(f);
+  }
+  open(f, loop, std::move(hit));
   return row(loop, loop.turns++);
+}
+
+/// A turn that raises is none: one entry too many, say, for which there is no expert.
+void MaskLoops::leave(const InterpFrame& f, const Handler* handler) {
+  if (loops_.empty() || loops_.back()->frame != &f) return;
+  const Loop& loop = *loops_.back();
+  const bool is_branch = loop.end >= 0;
+  const bool stays = handler && (is_branch ? handler->target >= loop.first && handler->target < loop.end
+                                           : handler->depth >= loop.depth);
+  if (stays) return;
+  if (is_branch || !loop.turn || !c.feedback.raising_turns[loop.site].insert(loop.turns - 1).second)
+    refuse(loop, kRaises);
+  PyErr_Clear();
+  throw Retry{};
 }
 
 /// A tensor that holds the place: it follows from the code.
@@ -402,6 +424,15 @@ void MaskLoops::require_known(InterpFrame* innermost) {
   }
 }
 
+std::optional<shapes::Expr> MaskLoops::number_of_hit(PyObject* hit) {
+  static PyObject* const item = PyObject_GetAttrString(tensor_class(), "item");
+  const bool takes_numbers = std::exchange(c.session->takes.numbers, true);
+  const Ref number = c.calls.call(item, {call_method("long", {hit}).get()});
+  c.session->takes.numbers = takes_numbers;
+  const shapes::Expr* const size = size_of_number(number.get());
+  return size ? std::optional(*size) : std::nullopt;
+}
+
 std::optional<bool> MaskLoops::answer(const shapes::Relation& question) {
   if (loops_.empty() || !loops_.back()->turn || loops_.back()->end >= 0) return std::nullopt;
   const shapes::Relation asked = shapes::with_difference(question, c.session->sizes().original(question.difference));
@@ -416,11 +447,7 @@ std::optional<bool> MaskLoops::answer(const shapes::Relation& question) {
   if (asked == shapes::equal(*size, none) || asked == shapes::at_most(*size, none)) some = false;
   if (asked == shapes::not_equal(*size, none) || asked == shapes::less(none, *size)) some = true;
   if (!some) return std::nullopt;
-  static PyObject* const item = PyObject_GetAttrString(tensor_class(), "item");
-  const bool takes_numbers = std::exchange(c.session->takes.numbers, true);
-  const Ref number = c.calls.call(item, {call_method("long", {loops_.back()->turn->hit.get()}).get()});
-  c.session->takes.numbers = takes_numbers;
-  const auto hit = size_of_number(number.get());
+  const std::optional<shapes::Expr> hit = number_of_hit(loops_.back()->turn->hit.get());
   if (!hit || !c.symbols.check_questions({shapes::at_most(*hit, *size)})) return std::nullopt;
   return some;
 }

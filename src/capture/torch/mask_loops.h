@@ -46,8 +46,8 @@ class MaskLoops {
   std::optional<int32_t> begin_branch(InterpFrame& f, bool on_true);
   bool ends_at(const InterpFrame& f) const;
   void end_branch(InterpFrame& f);
-  /// An exception goes to that instruction; -1: out of the frame.
-  void leave(const InterpFrame& f, int32_t to);
+  /// An exception goes to the handler; null: out of the frame.
+  void leave(const InterpFrame& f, const Handler* handler);
   /// The loop that begins here is none of these: why. Empty: it never looked like one.
   std::string why_refused(const InterpFrame& f) const;
   /// The segment ends, however it does, and for whatever reason: no loop may be under way.
@@ -92,6 +92,8 @@ class MaskLoops {
   Ref chosen_value(const InterpFrame& f, const Loop& branch, PyObject* first, PyObject* other);
   Left left_as_value(const InterpFrame& f, const Loop& branch, PyObject* value) const;
   Ref row(const Loop& loop, int64_t place);
+  /// Nothing: there is no such number.
+  std::optional<shapes::Expr> number_of_hit(PyObject* hit);
   Ref call_method(const char* name, std::vector<PyObject*> values);
 
   Capture& c;
