@@ -21,7 +21,7 @@ OWN_CAPTURES = {
     *("bamba", "falcon_h1", "falcon_mamba", "granitemoehybrid", "jamba", "mamba", "mamba2", "minimax", "nemotron_h"),
     *("qwen3_next", "recurrent_gemma", "rwkv", "zamba2"),
     *("canine", "deberta", "funnel", "reformer", "tapas", "xmod", "grounding_dino"),
-    *("instructblip", "led", "llava", "paligemma", "superpoint", "vjepa2"),
+    *("instructblip", "led", "llava", "paligemma", "smolvlm", "superpoint", "vjepa2"),
 }
 
 
