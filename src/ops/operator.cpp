@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "ops/kinds.h"
+#include "ops/library.h"
 
 namespace magneto::ops {
 namespace {
@@ -74,6 +75,11 @@ Operator find(const c10::OperatorHandle& op) {
 }
 
 }  // namespace
+
+bool is_of_library(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  return !name.starts_with("aten::") && !name.starts_with("prims::") && !name.starts_with("magneto::");
+}
 
 uint64_t facts_of(const c10::OperatorName& name) {
   const Tables& known = tables();

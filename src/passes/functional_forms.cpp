@@ -268,4 +268,51 @@ ValueId put_back(const WrittenView& view) {
   return found->second(Written(view));
 }
 
+c10::ScalarType written_dtype(const Graph& graph, const AtenNode& node, const c10::OperatorHandle& functional,
+                              const std::vector<AtenArg>& args, size_t k, const TensorMeta& memory) {
+  const OperatorTraits& op = traits_of(functional);
+  const bool is_out = std::any_of(node.op.schema().arguments().begin(), node.op.schema().arguments().end(),
+                                  [](const c10::Argument& argument) { return argument.is_out(); });
+  // An out argument of another size is resized; only elementwise operators tell the size without computing.
+  if (is_out && !functional.hasTag(at::Tag::pointwise)) refuse(node.op, "writes to `out` what is not elementwise");
+  std::vector<int64_t> sizes;
+  c10::ScalarType dims = c10::ScalarType::Undefined, zero = dims, number = dims;
+  const auto add = [](c10::ScalarType& to, c10::ScalarType dtype) {
+    to = to == c10::ScalarType::Undefined ? dtype : c10::promoteTypes(to, dtype);
+  };
+  const auto add_tensor = [&](ValueId id) {
+    if (id == kNoValue) return;
+    const TensorMeta& given = graph.values[id].meta;
+    c10::ScalarType dtype = given.dtype;
+    if (given.wrapped && c10::isFloatingType(dtype)) dtype = c10::get_default_dtype_as_scalartype();
+    add(given.wrapped ? number : given.sizes.empty() ? zero : dims, dtype);
+    const std::vector<int64_t>& other = given.sizes;
+    if (other.size() > sizes.size()) sizes.insert(sizes.begin(), other.size() - sizes.size(), 1);
+    for (size_t i = 0; i < other.size(); ++i) {
+      int64_t& size = sizes[sizes.size() - other.size() + i];
+      if (size == 1) size = other[i];
+    }
+  };
+  for (const AtenArg& arg : args) {
+    if (const auto* id = std::get_if<ValueId>(&arg)) {
+      add_tensor(*id);
+    } else if (const auto* ids = std::get_if<std::vector<ValueId>>(&arg)) {
+      if (k < ids->size()) add_tensor((*ids)[k]);
+    } else if (const auto* constant = std::get_if<c10::IValue>(&arg); constant && constant->isDouble()) {
+      add(number, c10::get_default_dtype_as_scalartype());
+    }
+  }
+  if (is_out && sizes != memory.sizes) refuse(node.op, "changes the size of what it writes");
+  if (op.is(ops::gives_bool)) return c10::kBool;
+  if (!op.is(ops::promotes)) {
+    // Of its own dtype (fill, copy, scatter, random numbers); for others that is known if nothing else takes part.
+    const bool alone = (dims == c10::ScalarType::Undefined || dims == memory.dtype) &&
+                       (zero == c10::ScalarType::Undefined || zero == memory.dtype);
+    if (!is_out && (alone || op.is(ops::keeps_dtype))) return memory.dtype;
+    refuse(node.op, "writes a dtype that is not known beforehand");
+  }
+  const c10::ScalarType result = promoted(dims, zero, number, op.is(ops::floats_for_integers));
+  return result == c10::ScalarType::Undefined ? memory.dtype : result;
+}
+
 }  // namespace magneto::passes

@@ -14,6 +14,13 @@ std::optional<c10::OperatorHandle> functional_of(const c10::OperatorHandle& op);
 /// there are none. Undefined: there is no operand.
 c10::ScalarType promoted(c10::ScalarType dims, c10::ScalarType zero, c10::ScalarType number, bool floats_for_integers);
 
+/// The dtype in which `functional` gives its k-th result in place of `node`, from the promotion of its operands `args`,
+/// values of `graph`. Sizes and layout are those of the memory that `node` writes: writes do not change them. Throws
+/// Unsupported where that is not known beforehand.
+c10::ScalarType written_dtype(const graph::Graph& graph, const graph::AtenNode& node,
+                              const c10::OperatorHandle& functional, const std::vector<graph::AtenArg>& args, size_t k,
+                              const graph::TensorMeta& memory);
+
 /// A view that gives the elements in the same order other sizes, its second argument.
 bool is_reshape(const c10::OperatorHandle& op);
 

@@ -19,6 +19,7 @@
 #include "graph/text.h"
 #include "graph/versions.h"
 #include "ops/kinds.h"
+#include "ops/library.h"
 #include "passes/effects.h"
 #include "passes/functional_forms.h"
 #include "passes/passes.h"
@@ -255,15 +256,33 @@ class Functionaliser {
 
   std::vector<AtenArg> read_args(const AtenNode& node) {
     std::vector<AtenArg> args = node.args;
+    const bool sees_strides = ops::is_of_library(node.op) && !graph::has_regions(node);
+    const auto operand = [&](ValueId id) { return sees_strides ? as_in_eager(id) : read(id); };
     for (AtenArg& arg : args) {
       if (auto* id = std::get_if<ValueId>(&arg)) {
-        *id = read(*id);
+        *id = operand(*id);
       } else if (auto* ids = std::get_if<std::vector<ValueId>>(&arg)) {
-        for (ValueId& item : *ids) item = read(item);
+        for (ValueId& item : *ids) item = operand(item);
       }
     }
     if (graph::is_kept_cast(node)) args[1] = input_value(std::get<ValueId>(node.args[1]));
     return args;
+  }
+
+  /// The value of `id` as of now, with the strides that it has in eager (what was written has those of a new value):
+  /// for code that may look at them.
+  ValueId as_in_eager(ValueId id) {
+    const ValueId now = read(id);
+    if (now == kNoValue) return now;
+    TensorMeta eager = meta(id), here = new_meta(now);
+    for (TensorMeta* geometry : {&eager, &here}) {
+      geometry->storage_offset = 0;
+      if (geometry->symbolic) geometry->symbolic->storage_offset = shapes::Expr(0);
+    }
+    if (lies_alike(here, eager)) return now;
+    static const auto restrided = find_op("magneto::restrided");
+    const AtenArg strides = eager.symbolic ? AtenArg(graph::SizeArg{eager.symbolic->strides}) : AtenArg(eager.strides);
+    return add_one(restrided, {now, strides}, eager);
   }
 
   void add_view(const AtenNode& node) {
@@ -372,7 +391,7 @@ class Functionaliser {
         refuse(node.op, "draws random numbers into memory that lies otherwise");
       metas.push_back(drawn);
       metas.back().storage_offset = 0;
-      metas.back().dtype = computed_dtype(node, *functional, args, k, targets[k]);
+      metas.back().dtype = written_dtype(out_.graph(), node, *functional, args, k, meta(targets[k]));
     }
     std::vector<const TensorMeta*> pointers;
     for (const TensorMeta& result : metas) pointers.push_back(&result);
@@ -388,56 +407,6 @@ class Functionaliser {
       assign(targets[i], now, graph::moves_versions(node.op));
     }
     // Results that are no written arguments (none of PyTorch's operators has both) keep no value: refused above.
-  }
-
-  /// The dtype in which the functional operator gives its k-th result, from the promotion of its operands. The sizes
-  /// and the layout are those of the memory: writes do not change them.
-  c10::ScalarType computed_dtype(const AtenNode& node, const c10::OperatorHandle& functional,
-                                 const std::vector<AtenArg>& args, size_t k, ValueId target) {
-    const TensorMeta& memory = meta(target);
-    const OperatorTraits& op = traits_of(functional);
-    const bool is_out = std::any_of(node.op.schema().arguments().begin(), node.op.schema().arguments().end(),
-                                    [](const c10::Argument& argument) { return argument.is_out(); });
-    // An out argument of another size is resized; only elementwise operators tell the size without computing.
-    if (is_out && !functional.hasTag(at::Tag::pointwise)) refuse(node.op, "writes to `out` what is not elementwise");
-    std::vector<int64_t> sizes;
-    c10::ScalarType dims = c10::ScalarType::Undefined, zero = dims, number = dims;
-    const auto add = [](c10::ScalarType& to, c10::ScalarType dtype) {
-      to = to == c10::ScalarType::Undefined ? dtype : c10::promoteTypes(to, dtype);
-    };
-    const auto add_tensor = [&](ValueId id) {
-      if (id == kNoValue) return;
-      const TensorMeta& given = new_meta(id);
-      c10::ScalarType dtype = given.dtype;
-      if (given.wrapped && c10::isFloatingType(dtype)) dtype = c10::get_default_dtype_as_scalartype();
-      add(given.wrapped ? number : given.sizes.empty() ? zero : dims, dtype);
-      const std::vector<int64_t>& other = given.sizes;
-      if (other.size() > sizes.size()) sizes.insert(sizes.begin(), other.size() - sizes.size(), 1);
-      for (size_t i = 0; i < other.size(); ++i) {
-        int64_t& size = sizes[sizes.size() - other.size() + i];
-        if (size == 1) size = other[i];
-      }
-    };
-    for (const AtenArg& arg : args) {
-      if (const auto* id = std::get_if<ValueId>(&arg)) {
-        add_tensor(*id);
-      } else if (const auto* ids = std::get_if<std::vector<ValueId>>(&arg)) {
-        if (k < ids->size()) add_tensor((*ids)[k]);
-      } else if (const auto* constant = std::get_if<c10::IValue>(&arg); constant && constant->isDouble()) {
-        add(number, c10::get_default_dtype_as_scalartype());
-      }
-    }
-    if (is_out && sizes != memory.sizes) refuse(node.op, "changes the size of what it writes");
-    if (op.is(ops::gives_bool)) return c10::kBool;
-    if (!op.is(ops::promotes)) {
-      // Of its own dtype (fill, copy, scatter, random numbers); for others that is known if nothing else takes part.
-      const bool alone = (dims == c10::ScalarType::Undefined || dims == memory.dtype) &&
-                         (zero == c10::ScalarType::Undefined || zero == memory.dtype);
-      if (!is_out && (alone || op.is(ops::keeps_dtype))) return memory.dtype;
-      refuse(node.op, "writes a dtype that is not known beforehand");
-    }
-    const c10::ScalarType result = promoted(dims, zero, number, op.is(ops::floats_for_integers));
-    return result == c10::ScalarType::Undefined ? memory.dtype : result;
   }
 
   ValueId cast(ValueId value, c10::ScalarType dtype) {
@@ -541,9 +510,11 @@ class Functionaliser {
   }
 
   /// A tensor that is no view leaves as none, though its last value may be one (a write to its transpose is put back
-  /// so).
+  /// so), and lies as it does in eager, and with it all views of it.
   void own_base(const Memory& memory) {
     if (!memory.writes || out_.old().values[memory.base].kind == ValueKind::Input) return;
+    const ValueId lies = as_in_eager(memory.base);
+    if (lies != tensors_[memory.base].now) return set_now(memory.base, lies);
     const ValueId now = tensors_[memory.base].now;
     const int32_t producer = out_.graph().values[now].producer;
     if (producer < 0 || !traits_of(out_.graph().aten_nodes[producer].op).view) return;
@@ -559,8 +530,6 @@ class Functionaliser {
     if (!memory.writes) return tensor.now;
     if (id == memory.base) {
       if (of_input) return input_value(id);
-      // A write makes dense values. Who reads the output has been told where eager's memory lies.
-      if (!lies_alike(new_meta(tensor.now), meta(id))) throw Unsupported("written memory with gaps is an output");
       return tensor.now;
     }
     // Its path again, from the base as it is: of an input the memory itself.

@@ -12,6 +12,7 @@
 #include "graph/aliases.h"
 #include "graph/capsule.h"
 #include "graph/text.h"
+#include "ops/library.h"
 #include "python/errors.h"
 #include "python/imported.h"
 #include "python/text.h"
@@ -30,9 +31,7 @@ constexpr Distance kRounding{.worst = 16, .mean = 4};
 /// Operators of libraries may do more than compute (send, count, print): run twice they would do that twice.
 std::string operator_to_leave_out(const graph::Graph& graph) {
   for (const graph::AtenNode& node : graph.aten_nodes) {
-    const std::string_view name = node.op.operator_name().name;
-    const bool known = name.starts_with("aten::") || name.starts_with("prims::") || name.starts_with("magneto::");
-    if (!known) return graph::operator_text(node.op);
+    if (ops::is_of_library(node.op)) return graph::operator_text(node.op);
   }
   return "";
 }

@@ -20,8 +20,6 @@ struct FailedCall {
 
 /// Of the last run on this thread that raised; none where another operator raised.
 std::optional<FailedCall>& failed_call();
-/// Not PyTorch's and not ours.
-bool is_of_library(const c10::OperatorHandle& op);
 /// In a catch block: `op` raised. Operators of PyTorch raise again by themselves.
 void note_failed_call(const c10::OperatorHandle& op);
 /// `op` ran in front of what has failed.

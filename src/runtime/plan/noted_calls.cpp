@@ -1,6 +1,5 @@
 // The part of failed_call.h that needs no Python.
-#include <string>
-
+#include "ops/library.h"
 #include "runtime/plan/failed_call.h"
 
 namespace magneto::runtime {
@@ -10,13 +9,8 @@ std::optional<FailedCall>& failed_call() {
   return call;
 }
 
-bool is_of_library(const c10::OperatorHandle& op) {
-  const std::string& name = op.operator_name().name;
-  return !name.starts_with("aten::") && !name.starts_with("prims::") && !name.starts_with("magneto::");
-}
-
 void note_failed_call(const c10::OperatorHandle& op) {
-  if (is_of_library(op)) failed_call() = FailedCall{op};
+  if (ops::is_of_library(op)) failed_call() = FailedCall{op};
 }
 
 }  // namespace magneto::runtime

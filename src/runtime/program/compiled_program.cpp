@@ -12,6 +12,7 @@
 #include "codegen/kernel.h"
 #include "graph/text.h"
 #include "observe/times.h"
+#include "ops/library.h"
 #include "runtime/device/device.h"
 #include "runtime/device/memory_pool.h"
 #include "runtime/plan/failed_call.h"
@@ -276,7 +277,7 @@ class Run {
       const bool in_arena = tensor.defined() && frame_.arena &&
                             tensor.storage().unsafeGetStorageImpl() == frame_.arena.unsafeGetStorageImpl();
       if (!info.read) {
-        if (is_of_library(call.op)) check_promise(call.op, tensor, info, !frame_.sized);
+        if (ops::is_of_library(call.op)) check_promise(call.op, tensor, info, !frame_.sized);
         if (in_arena) tensor = tensor.clone();
         if (tensor.defined() && lies_alike(tensor, info)) give_strides(tensor, info);
         continue;

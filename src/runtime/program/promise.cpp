@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "ops/library.h"
 #include "runtime/plan/failed_call.h"
 #include "runtime/plan/plan.h"
 
@@ -24,7 +25,7 @@ void check_promise(const c10::OperatorHandle& op, const at::Tensor& given, const
       (fixed ? given.sizes() == sizes : given.dim() == static_cast<int64_t>(sizes.size())))
     return;
   // An operator of PyTorch does not: that would be an error of ours.
-  TORCH_CHECK(false, is_of_library(op) ? kNotSo : "", op.operator_name().name, " returned ",
+  TORCH_CHECK(false, ops::is_of_library(op) ? kNotSo : "", op.operator_name().name, " returned ",
               given.defined() ? tensor_text(given.scalar_type(), given.sizes()) : "nothing", kPromised,
               tensor_text(promised.dtype, sizes));
 }

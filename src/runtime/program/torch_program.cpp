@@ -7,6 +7,7 @@
 #include "graph/aliases.h"
 #include "graph/symbols.h"
 #include "graph/torch_values.h"
+#include "ops/library.h"
 #include "runtime/plan/failed_call.h"
 #include "runtime/plan/thread_modes.h"
 #include "runtime/plan/torch_errors.h"
@@ -120,7 +121,7 @@ TorchProgram::TorchProgram(const Graph& graph) : impl_(std::make_unique<Impl>(gr
   }
   for (const graph::AtenNode& node : graph.aten_nodes) {
     const bool known = node.torch_node >= 0 && static_cast<size_t>(node.torch_node) < impl_->calls.size();
-    if (known && is_of_library(node.op)) impl_->calls[node.torch_node].operators.push_back(node.op);
+    if (known && ops::is_of_library(node.op)) impl_->calls[node.torch_node].operators.push_back(node.op);
   }
   std::vector<bool> alive(graph.values.size(), false);
   for (const ValueId id : graph.outputs) {
