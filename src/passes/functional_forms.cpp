@@ -16,6 +16,9 @@
 namespace magneto::passes {
 
 using graph::AtenArg;
+using graph::AtenNode;
+using graph::Graph;
+using graph::kNoValue;
 using graph::TensorMeta;
 using graph::ValueId;
 

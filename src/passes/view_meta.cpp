@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "fake/strides.h"
+#include "graph/symbols.h"
 #include "graph/text.h"
 #include "passes/passes.h"
 #include "passes/rewriter.h"

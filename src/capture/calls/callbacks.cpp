@@ -22,6 +22,7 @@
 #include "python/abi/frame.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
+#include "support/tensor_object.h"
 
 namespace magneto::capture {
 
