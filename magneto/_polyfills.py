@@ -289,6 +289,22 @@ def make_class(name: str, bases: tuple[Any, ...], keywords: dict[str, Any], entr
     return types.new_class(name, bases, keywords, fill)
 
 
+def trunc_normal_(
+    tensor: torch.Tensor, mean: float, std: float, a: float, b: float, generator: Any = None
+) -> torch.Tensor:
+    """What is drawn again until it fits, only PyTorch's own function can say: an operator calls it."""
+    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.is_floating_point() and not tensor.is_meta
+    warns = mean < a - 2 * std or mean > b + 2 * std
+    if not plain or warns or generator is not None or not tensor.is_contiguous():
+        drawn: torch.Tensor = as_written(
+            "torch.nn.init._no_grad_trunc_normal_", tensor, mean, std, a, b, generator=generator
+        )
+        return drawn
+    with torch.no_grad():
+        tensor.copy_(torch.ops.magneto.truncated_normal(tensor.detach(), mean, std, a, b))
+    return tensor
+
+
 def jagged_attention(
     query: Any,
     key: Any,

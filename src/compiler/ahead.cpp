@@ -41,7 +41,8 @@ std::string codes_of(const lower::LoopProgram& program) {
 
 /// Operators that only Python has.
 void refuse_operators(const Request& request, const lower::LoopProgram& program) {
-  static const std::unordered_set<std::string> of_python = {"magneto::manual_seed", "magneto::arithmetic"};
+  static const std::unordered_set<std::string> of_python = {"magneto::manual_seed", "magneto::arithmetic",
+                                                            "magneto::truncated_normal"};
   for (const lower::Step& step : program.steps) {
     if (step.kernel) continue;
     const graph::AtenNode& node = program.functional.graph.aten_nodes[step.call.node];

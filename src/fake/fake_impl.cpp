@@ -232,6 +232,17 @@ void FakeImpl::shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& source) {
   C10_THROW_ERROR(Error, kMessage);
 }
 
+void FakeImpl::take(const FakeImpl& source) {
+  copy_tensor_metadata(&source, this, version_counter(), allow_tensor_metadata_change());
+  refresh_numel();
+  refresh_contiguous();
+  identity_ = source.identity_;
+  set_symbolic(source.symbolic_);
+  known_ = source.known_;
+  known_from_ = source.known_from_;
+  known_at_ = source.known_at_;
+}
+
 const at::Tensor* known_value(const at::Tensor& tensor) {
   FakeImpl* fake = tensor.defined() ? as_fake(tensor) : nullptr;
   const at::Tensor* known = fake ? fake->known() : nullptr;

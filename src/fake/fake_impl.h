@@ -121,6 +121,8 @@ class FakeImpl final : public c10::TensorImpl {
   const at::Tensor* known() const;
   const std::vector<graph::ValueId>& known_from() const { return known_from_; }
   void know(at::Tensor value, std::vector<graph::ValueId> from = {});
+  /// Becomes what `source` is, as `tensor.data = source` has it: the history and the version stay.
+  void take(const FakeImpl& source);
   /// An operator writes to the storage.
   void note_write() { ++state_->writes[storage_.unsafeGetStorageImpl()]; }
   /// A view of it is made whose place is not known: nothing can be said of writes to the storage any more.

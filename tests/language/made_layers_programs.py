@@ -372,3 +372,159 @@ def inner_loop_of_meta_learning():
         return gradient, inner.weight.grad
 
     return program
+
+
+# -- another dtype, other data, parametrizations, lazy layers ---------------------------------------------------------------
+
+
+class Symmetric(nn.Module):
+    def forward(self, x):
+        return x.triu() + x.triu(1).T
+
+
+class Halved(nn.Module):
+    def forward(self, x):
+        return x / 2
+
+    def right_inverse(self, x):
+        return x * 2
+
+
+@programs(*TWICE)
+def layers_of_another_dtype(x):
+    layer = nn.Linear(4, 4)
+    weight = layer.weight
+    layer = layer.double()
+    norm = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)).to(torch.bfloat16)
+    half = nn.Linear(4, 2).half()
+    same = weight is layer.weight
+    return layer(x.double()), same, norm(x.bfloat16()).float(), half.weight.dtype, norm[1].running_mean.dtype, weight
+
+
+@programs(*TWICE)
+def a_converted_layer_is_given_back(x):
+    layer = nn.Linear(4, 4).double()
+    return layer, [p.is_leaf for p in layer.parameters()], layer.to(torch.float32)(x)
+
+
+@programs(*TWICE)
+def tied_weights_are_converted(x):
+    first, second = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
+    second.weight = first.weight
+    both = nn.Sequential(first, second).double()
+    return both(x.double()), first.weight is second.weight, len(list(both.parameters()))
+
+
+@programs(*TWICE)
+def data_of_made_parameters_is_set(x):
+    layer = nn.Linear(4, 4)
+    layer.weight.data = torch.eye(4) * 2
+    layer.bias.data = x[0]
+    wide = nn.Parameter(torch.zeros(2))
+    wide.data = torch.ones(3, 4)
+    before = layer(x)
+    y = torch.ones(4)
+    other = nn.Parameter(torch.zeros(1))
+    other.data = y
+    y.add_(1)
+    return before, wide, wide.shape, other, x * other
+
+
+@programs(*TWICE, breaks=True)
+def data_is_set_behind_a_use(x):
+    weight = nn.Parameter(torch.ones(4))
+    y = x * weight
+    weight.data = torch.zeros(3, 4)
+    return y, x * weight
+
+
+@programs(*TWICE)
+def data_that_does_not_fit(x):
+    weight = nn.Parameter(torch.ones(4))
+    weight.data = torch.zeros(3)
+    try:
+        x * weight
+    except RuntimeError:
+        return x * 2, weight
+    return x
+
+
+@programs(*TWICE)
+def trains_a_converted_layer(x):
+    torch.manual_seed(0)
+    layer = nn.Linear(4, 4).double()
+    loss = layer(x.double()).sum()
+    loss.backward()
+    return layer.weight.grad, layer.bias.grad
+
+
+@programs(*SIZES)
+def drawn_until_it_fits(x):
+    torch.manual_seed(3)
+    layer = nn.Linear(4, 4)
+    nn.init.trunc_normal_(layer.weight, std=0.02)
+    nn.init.trunc_normal_(layer.bias, mean=1.0, std=2.0, a=0, b=1)
+    return layer(x), nn.init.trunc_normal_(torch.empty_like(x), std=1.5), torch.rand(2), layer.weight
+
+
+@programs(*TWICE, breaks=True)
+def drawn_into_a_part(x):
+    torch.manual_seed(3)
+    w = torch.zeros(4, 6)
+    nn.init.trunc_normal_(w[:, :3])
+    return w, torch.rand(1), nn.init.trunc_normal_(torch.zeros(3, dtype=torch.float64), generator=torch.Generator())
+
+
+@programs(*TWICE)
+def drawn_for_an_argument(x):
+    torch.manual_seed(1)
+    y = nn.init.trunc_normal_(x, std=0.5)
+    return y is x, x, y + 1
+
+
+@programs(*TWICE)
+def parametrized_inside(x):
+    torch.manual_seed(0)
+    layer = nn.Linear(4, 4)
+    nn.utils.parametrize.register_parametrization(layer, "weight", Symmetric())
+    return layer(x), nn.utils.parametrize.is_parametrized(layer), type(layer).__name__
+
+
+@programs(*TWICE)
+def parametrized_by_an_inverse(x):
+    torch.manual_seed(0)
+    layer = nn.Linear(4, 4)
+    nn.utils.parametrize.register_parametrization(layer, "weight", Halved())
+    return layer(x), layer.parametrizations.weight.original, sorted(dict(layer.named_parameters()))
+
+
+@programs(*TWICE)
+def spectrally_normed(x):
+    torch.manual_seed(0)
+    return nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4))(x)
+
+
+@programs(*TWICE, breaks=True)
+def weight_normed(x):
+    torch.manual_seed(0)
+    layer = nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))
+    nn.utils.parametrize.remove_parametrizations(nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), "weight")
+    return layer(x)
+
+
+@programs(*TWICE, breaks=True)
+def lazy_layers_inside(x):
+    torch.manual_seed(0)
+    layer = nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d(), nn.ReLU(), nn.LazyLinear(2))
+    return layer(x), type(layer[0]).__name__
+
+
+@programs.made(*TWICE, *TWICE, breaks=True)
+def lazy_layers_from_outside():
+    torch.manual_seed(0)
+    layer = nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d(), nn.ReLU(), nn.LazyLinear(2))
+
+    def program(x):
+        return layer(x), type(layer[0]).__name__
+
+    return program

@@ -76,6 +76,8 @@ Ref handle_eval(Capture& capture, const CallArgs& args);
 
 /// magneto._C.copied_alone. (copied_tensors.cpp)
 Ref handle_copied_alone(Capture& capture, const CallArgs& args);
+/// Tensor.set_. (made_parameters.cpp)
+Ref set_memory(Capture& capture, const CallArgs& args);
 Ref handle_copied_plainly(Capture& capture, const CallArgs& args);
 /// Raises TypeError unless there are `least` to `most` positional arguments and no others.
 void check_count(const CallArgs& args, size_t least, size_t most, const char* name);

@@ -43,6 +43,9 @@ class Gradients {
   /// `tensor.data = value` of one from outside: each run does it at the segment's end. False: it can't wait until then.
   /// (tensor_data.cpp)
   bool set_data(PyObject* tensor, PyObject* value);
+  /// The same of a parameter that the segment has made and not used yet, whatever the value looks like: another one is
+  /// made of it, for which the object stands from then on. (made_parameters.cpp)
+  bool take_data(PyObject* parameter, PyObject* value);
   /// What the segment has set it to. Null: nothing.
   PyObject* data_of(PyObject* tensor) const;
   /// A torch call with such tensors among its arguments, or in lists of these. Null: there are none, or it is not to be

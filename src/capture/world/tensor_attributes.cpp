@@ -266,7 +266,9 @@ bool Attributes::write_of_tensor(PyObject* owner, PyObject* name, PyObject* valu
       same_data(unpack_tensor(set ? set : owner), unpack_tensor(value))) {
     return true;
   }
-  if (value && name == MAGNETO_STR("data") && c.gradients.set_data(owner, value)) return true;
+  if (value && name == MAGNETO_STR("data")) {
+    if (c.gradients.set_data(owner, value) || c.gradients.take_data(owner, value)) return true;
+  }
   if (value && name == MAGNETO_STR("grad") && takes_grad(owner, value)) {
     // `p.grad /= 2` ends in setting what is there already.
     if (value != Py_None && read_grad(owner, name).get() == value) return true;
