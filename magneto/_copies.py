@@ -31,7 +31,7 @@ def deepcopy_as_written(self: torch.Tensor, memo: dict[int, Any]) -> Any:
 
 def reduced_tensor(self: torch.Tensor, protocol: int) -> Any:
     """Tensor.__reduce_ex__, for copy.copy: a tensor in the same memory, without a history."""
-    if self.requires_grad or not _C.copied_plainly(self):
+    if not _C.copied_plainly(self):
         return reduced_as_written(self, protocol)
     return data_of, (self,)
 
@@ -44,7 +44,8 @@ def reduced_parameter(self: torch.nn.Parameter, protocol: int) -> Any:
 
 
 def data_of(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.data
+    data = tensor.data
+    return data.requires_grad_() if tensor.requires_grad else data
 
 
 def reduced_as_written(self: torch.Tensor, protocol: int) -> Any:

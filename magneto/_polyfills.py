@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import _random
 import collections
 import collections.abc
 import copyreg
 import inspect
+import random
 import sys
 import types
 import warnings
@@ -228,6 +230,13 @@ def random_sample(self: Any, population: Any, k: Any, **counts: Any) -> Any:
     return result
 
 
+def random_in_state(state: tuple[int, ...]) -> random.Random:
+    """One that a program has made with a seed, as a segment leaves it."""
+    made = random.Random.__new__(random.Random)
+    _random.Random.setstate(made, state)
+    return made
+
+
 def choice_as_written(self: Any, seq: Any) -> Any:
     """What CPython calls; so are the next two."""
     return self.choice(seq)
@@ -244,49 +253,6 @@ def sample_as_written(self: Any, population: Any, k: Any, **counts: Any) -> Any:
 def make_named_tuple(name: str, fields: tuple[str, ...], defaults: dict[str, Any], module: str) -> type:
     """The class that a program has made with namedtuple(), once more."""
     return collections.namedtuple(name, fields, rename=True, defaults=defaults.values() or None, module=module)
-
-
-def class_parts(bases: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, ...]:
-    """Of a class statement: the metaclass, and its bases."""
-    resolved = types.resolve_bases(bases)
-    meta = keywords.get("metaclass", type(resolved[0]) if resolved else type)
-    for base in resolved if isinstance(meta, type) else ():
-        if issubclass(type(base), meta):
-            meta = type(base)
-        elif not issubclass(meta, type(base)):
-            raise TypeError(
-                "metaclass conflict: the metaclass of a derived class must be a (non-strict) subclass of the "
-                "metaclasses of all its bases"
-            )
-    return meta, resolved
-
-
-def class_namespace(meta: Any, name: str, resolved: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    """Of a class statement: the mapping for its names."""
-    return meta.__prepare__(name, resolved, **{key: keywords[key] for key in keywords if key != "metaclass"})
-
-
-def tell_bases(cls: Any, **keywords: Any) -> None:
-    """What type.__new__ does last."""
-    super(cls, cls).__init_subclass__(**keywords)
-
-
-def finish_class(meta: Any, name: str, bases: Any, resolved: Any, keywords: dict[str, Any], names: Any) -> type:
-    """The class of a class statement whose body has run."""
-    if resolved is not bases:
-        names["__orig_bases__"] = bases
-    made: type = meta(name, resolved, names, **{key: keywords[key] for key in keywords if key != "metaclass"})
-    return made
-
-
-def make_class(name: str, bases: tuple[Any, ...], keywords: dict[str, Any], entries: dict[str, Any]) -> type:
-    """The class that a class statement has made, once more."""
-
-    def fill(names: Any) -> None:
-        for key, value in entries.items():
-            names[key] = value
-
-    return types.new_class(name, bases, keywords, fill)
 
 
 def trunc_normal_(

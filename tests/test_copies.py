@@ -102,6 +102,11 @@ def shallow_parameter(x: torch.Tensor) -> Any:
     return kept, (x @ copied).detach(), copied.detach()
 
 
+def shallow_with_history(x: torch.Tensor) -> Any:
+    copied, leaf = copy.copy(LEAF * 2), copy.copy(LEAF)
+    return copied.detach(), copied.requires_grad, copied.grad_fn, leaf.requires_grad, leaf.is_leaf
+
+
 def shallow_containers(x: torch.Tensor) -> Any:
     copied = copy.copy({"a": x, "b": [x]})
     copied["c"] = copy.copy(copied["b"])
@@ -118,6 +123,7 @@ def shallow_module(x: torch.Tensor) -> Any:
 ONE_GRAPH = (
     shallow,
     shallow_parameter,
+    shallow_with_history,
     shallow_containers,
     shallow_module,
     states_on_the_way,
@@ -191,11 +197,6 @@ def shallow_with_attributes(x: torch.Tensor) -> Any:
     return copied, copied.tag  # type: ignore[attr-defined]
 
 
-def shallow_with_history(x: torch.Tensor) -> Any:
-    copied, leaf = copy.copy(LEAF * 2), copy.copy(LEAF)
-    return copied.detach(), copied.requires_grad, copied.grad_fn, leaf.requires_grad, leaf.is_leaf
-
-
 def by_its_own_method(x: torch.Tensor) -> Any:
     make, args = PLAIN.__reduce_ex__(2)[:2]  # type: ignore[no-untyped-call]
     return make(*args), len(args), x + 1
@@ -203,7 +204,6 @@ def by_its_own_method(x: torch.Tensor) -> Any:
 
 SIDE_EXITS = (
     shallow_with_attributes,
-    shallow_with_history,
     by_its_own_method,
     of_one_memory_with_one_memo,
     of_one_memory,

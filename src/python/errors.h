@@ -17,6 +17,12 @@ inline Ref take_error_with_traceback() {
   return Ref::steal(value);
 }
 
+/// The exception is raised once more, as it is: PyErr_SetObject would make what is handled now its context.
+inline void raise_again(PyObject* exception) {
+  PyErr_Restore(Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(exception))), Py_NewRef(exception),
+                PyException_GetTraceback(exception));
+}
+
 /// What a tool of `magneto._debug` gave. An error of a type of ours shows the program's frames, and none of the tool's;
 /// others are faults of the tool, and show where.
 inline Ref checked_of_tool(PyObject* owned) {

@@ -269,3 +269,112 @@ def handler_goes_on_after_a_stepped_error(a):
         else:
             log.append("never")
     return a * 2, log
+
+
+# -- contexts of exceptions that leave a handler inside a handler -----------------------------------------------------------
+
+
+def contexts(error):
+    found = []
+    while error is not None and len(found) < 6:
+        found.append(repr(error))
+        error = error.__context__
+    return found
+
+
+def later():
+    raise TypeError("later")
+
+
+class Failing:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        raise TypeError("later")
+
+
+@programs(breaks=True)
+def raised_in_a_handler_in_a_handler(x):
+    found = []
+    try:
+        raise KeyError("q")
+    except KeyError:
+        try:
+            try:
+                raise ValueError("first")
+            except ValueError:
+                later()
+        except TypeError as error:
+            found.append(contexts(error))
+        try:
+            try:
+                raise ValueError("first")
+            finally:
+                later()
+        except TypeError as error:
+            found.append(contexts(error))
+        try:
+            with Failing():
+                raise ValueError("first")
+        except TypeError as error:
+            found.append(contexts(error))
+    return x, found
+
+
+@programs()
+def given_back_with_its_contexts(x):
+    try:
+        raise KeyError("q")
+    except KeyError:
+        try:
+            try:
+                raise ValueError("first")
+            except ValueError:
+                later()
+        except TypeError as error:
+            kept = error
+    return x, kept.__class__, kept, kept.__cause__
+
+
+@programs()
+def raised_again_in_a_handler(x):
+    first = ValueError("first")
+    try:
+        raise KeyError("q")
+    except KeyError:
+        try:
+            try:
+                raise first
+            except ValueError:
+                raise
+        except ValueError as error:
+            kept = error
+        try:
+            try:
+                raise first from None
+            finally:
+                x = x + 1
+        except ValueError as error:
+            other = error
+    return x, kept is other, kept
+
+
+@programs.made()
+def leaves_the_function_with_its_contexts():
+    def program(x):
+        try:
+            raise KeyError("q")
+        except KeyError:
+            try:
+                raise ValueError("first")
+            except ValueError:
+                later()
+
+    def watched(x):
+        try:
+            program(x)
+        except TypeError as error:
+            return x, error
+
+    return watched

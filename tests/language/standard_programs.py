@@ -13,7 +13,9 @@ import inspect
 import itertools
 import math
 import operator
+import random
 import string
+import sys
 import textwrap
 import types
 import typing
@@ -1165,3 +1167,103 @@ def eval_that_raises(x):
     except SyntaxError as error:
         return x, first, error.lineno
     return x
+
+
+# -- a random.Random made inside; exceptions that are handled ---------------------------------------------------------------
+
+
+@programs()
+def random_numbers_of_ones_own(x):
+    draws = random.Random(3)
+    order = list(range(12))
+    draws.shuffle(order)
+    some = draws.sample(range(100), 3), draws.choice("abc"), draws.choices([1, 2, 3], k=4), draws.randint(0, 5)
+    return x * draws.random() + draws.gauss(0, 1), order, some, draws.uniform(1, 2), draws.getrandbits(40)
+
+
+@programs()
+def a_random_generator_is_handed_on(x):
+    draws = random.Random(7)
+    before = draws.random()
+    again = random.Random(7)
+    return x * before, again.random() == before, [draws.random() for _ in range(2)], again.getstate() == 1
+
+
+@programs(breaks=True)
+def a_random_generator_behind_an_exit(x):
+    draws = random.Random(11)
+    before = draws.gauss(0, 1)
+    torch._dynamo.graph_break()
+    return x * before, draws.gauss(0, 1), draws.randrange(10), [draws.random()]
+
+
+@programs.made()
+def random_generators_left_outside():
+    kept = []
+
+    def program(x):
+        draws = random.Random(len(kept))
+        first = draws.random()
+        kept.append(draws)
+        return x * first, [each.random() for each in kept[:-1]]
+
+    return program
+
+
+@programs(breaks=True)
+def a_random_generator_of_a_clock(x):
+    draws = random.Random()
+    return x, 0 <= draws.random() < 1
+
+
+@programs()
+def what_is_handled_is_asked_for(x):
+    seen = []
+    try:
+        raise ValueError("a")
+    except ValueError as error:
+        kind, value, _ = sys.exc_info()
+        seen.append((kind is ValueError, value is error))
+        try:
+            raise KeyError("b")
+        except KeyError:
+            seen.append(sys.exc_info()[0] is KeyError)
+        seen.append(sys.exc_info()[1] is error)
+    seen.append(sys.exc_info())
+    return x, seen
+
+
+@programs()
+def an_exit_stack_that_an_exception_leaves(x):
+    seen = []
+    try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(seen.append, 1)
+            stack.push(lambda *error: seen.append(error[0].__name__))
+            raise ValueError("a")
+    except ValueError:
+        x = x + 1
+    return x, seen
+
+
+@programs()
+def an_exit_stack_beside_what_is_handled(x):
+    seen = []
+    try:
+        raise KeyError("q")
+    except KeyError as outer:
+        with contextlib.ExitStack() as stack:
+            stack.callback(seen.append, 1)
+            stack.enter_context(contextlib.suppress(ValueError))
+            raise ValueError("gone")
+        try:
+            with contextlib.ExitStack() as stack:
+
+                def fail():
+                    raise TypeError("later")
+
+                stack.callback(fail)
+                raise ValueError("first")
+        except TypeError as error:
+            seen.append((str(error), str(error.__context__), error.__context__.__context__ is outer))
+    return x, seen

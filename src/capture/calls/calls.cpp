@@ -427,6 +427,7 @@ Ref Calls::inline_function(PyObject* function, const CallArgs& args) {
       return make_named_tuple(function, args);
     case Treatment::Instead:
     case Treatment::Substitute:
+      if (!args.values.empty() && is_made_random(c, args.values[0])) break;  // what it draws is known
       if (const Source* source = c.world.source_of(function)) c.guards.function(source, function);
       return decision.named ? call_polyfill(decision.named, args) : inline_function(decision.substitute, args);
     case Treatment::Forbidden:

@@ -54,6 +54,8 @@ Ref draw_bits(Capture& capture, const CallArgs& args);
 Ref seed_random(Capture& capture, const CallArgs& args);
 Ref state_of_random(Capture& capture, const CallArgs& args);
 Ref set_state_of_random(Capture& capture, const CallArgs& args);
+/// It is one that the segment has made, of the class itself: real, its seed a constant.
+bool is_made_random(Capture& capture, PyObject* object);
 /// Its _randbelow, and magneto._polyfills.may_draws_decide. Null: not to be drawn by each run.
 Ref draw_by_function(Capture& capture, PyObject* function, const CallArgs& args);
 

@@ -386,10 +386,14 @@ Ref handle_exception(Capture& capture, const CallArgs& args) {
 
 Ref handle_exc_info(Capture& capture, const CallArgs& args) {
   check_count(args, 0, 0, "exc_info");
-  if (!handles_nothing(capture)) {
-    capture.side_exit(BreakReason::OpaqueCall, "sys.exc_info is asked for the exception that is handled");
+  if (handles_nothing(capture)) return checked(PyTuple_Pack(3, Py_None, Py_None, Py_None));
+  Ref handled = Ref::steal(PyErr_GetHandledException());
+  if (!handled || handled.get() == capture.start_handled() || capture.world.is_outside(handled.get())) {
+    capture.side_exit(BreakReason::OpaqueCall, "sys.exc_info is asked for what was handled before");
   }
-  return checked(PyTuple_Pack(3, Py_None, Py_None, Py_None));
+  const Ref traceback = Ref::steal(PyException_GetTraceback(handled.get()));
+  auto* type = reinterpret_cast<PyObject*>(Py_TYPE(handled.get()));
+  return checked(PyTuple_Pack(3, type, handled.get(), traceback ? traceback.get() : Py_None));
 }
 
 }  // namespace

@@ -57,12 +57,12 @@ Ref MadeClasses::run_library(const std::function<PyObject*()>& run) {
 
 /// The mapping for the names of the body.
 Ref MadeClasses::prepare(const Statement& statement) {
-  static constinit Imported make("magneto._polyfills", "class_namespace");
+  static constinit Imported make("magneto._classes", "class_namespace");
   const auto [meta, name, bases, resolved, keywords] = statement;
   auto* const metaclass = reinterpret_cast<PyTypeObject*>(meta);
   Ref names;
   if (is_told(c.attributes.type_lookup(metaclass, "__prepare__"))) {
-    names = c.calls.call_polyfill("class_namespace", CallArgs{{meta, name, resolved, keywords}});
+    names = c.calls.call_polyfill("_classes.class_namespace", CallArgs{{meta, name, resolved, keywords}});
     if (c.world.is_outside(names.get())) refuse("whose names are entries of a mapping from outside");
   } else {
     names =
@@ -186,7 +186,7 @@ void MadeClasses::call_hooks(PyObject* cls, PyObject* entries, const CallArgs& a
   CallArgs given{{cls}};
   given.values.insert(given.values.end(), args.values.begin() + 4, args.values.end());
   given.kwnames = args.kwnames;
-  c.calls.call_polyfill("tell_bases", given);
+  c.calls.call_polyfill("_classes.tell_bases", given);
 }
 
 Ref MadeClasses::make_abstract(const CallArgs& args) {

@@ -139,7 +139,7 @@ void MadeClasses::check_values(PyObject* names, PyTypeObject* meta) {
 
 /// The class of a statement, by a metaclass of a library that runs no code of the program.
 Ref MadeClasses::make_natively(const Statement& statement, PyObject* names, Ref entries) {
-  static constinit Imported finish("magneto._polyfills", "finish_class");
+  static constinit Imported finish("magneto._classes", "finish_class");
   const auto [meta, name, bases, resolved, keywords] = statement;
   auto* const metaclass = reinterpret_cast<PyTypeObject*>(meta);
   check_values(entries.get(), metaclass);
@@ -178,7 +178,7 @@ void MadeClasses::check_bases(PyTypeObject* metaclass, PyObject* bases) {
 }
 
 Ref MadeClasses::make(PyObject* name, PyObject* bases, PyObject* keywords, PyObject* function) {
-  static constinit Imported find_parts("magneto._polyfills", "class_parts");
+  static constinit Imported find_parts("magneto._classes", "class_parts");
   const Ref parts =
       run_library([&] { return PyObject_CallFunctionObjArgs(find_parts.get(), bases, keywords, nullptr); });
   PyObject* const meta = PyTuple_GET_ITEM(parts.get(), 0);

@@ -102,6 +102,8 @@ class Rebuilder {
   int32_t build_torch_generator(PyObject* value);
   bool is_made_numpy_generator(PyObject* value);
   int32_t build_numpy_generator(PyObject* value);
+  bool is_random_made(PyObject* value);
+  int32_t build_random(PyObject* value);
   int32_t build_linear_mark(PyObject* value);
   bool is_context_token(PyObject* value);
   int32_t build_context_token(PyObject* value);

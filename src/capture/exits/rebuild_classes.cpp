@@ -91,7 +91,7 @@ int32_t Rebuilder::make_class_quietly(PyObject* value) {
 }
 
 int32_t Rebuilder::build_made_class(PyObject* value) {
-  static constinit Imported make("magneto._polyfills", "make_class");
+  static constinit Imported make("magneto._classes", "make_class");
   if (std::ranges::find(classes_being_made_, value) != classes_being_made_.end()) throw unbuildable(value);
   struct Being {
     std::vector<PyObject*>& all;

@@ -4,6 +4,7 @@
 
 #include "capture/calls/calls.h"
 #include "capture/calls/deferred.h"
+#include "capture/calls/handlers.h"
 #include "capture/exits/rebuild.h"
 #include "capture/interpreter/errors.h"
 #include "capture/numbers/numbers.h"
@@ -94,6 +95,7 @@ constexpr Rebuilder::Kind Rebuilder::kKinds[] = {
     {"a constant", &Rebuilder::is_constant, &Rebuilder::constant},
     {"a torch.Generator", is_generator, &Rebuilder::build_torch_generator},
     {"a generator of NumPy", &Rebuilder::is_made_numpy_generator, &Rebuilder::build_numpy_generator},
+    {"a random.Random that the segment has made", &Rebuilder::is_random_made, &Rebuilder::build_random},
     {"a mark of a linear map", is_linear_mark, &Rebuilder::build_linear_mark},
     {"a token of a context variable", &Rebuilder::is_context_token, &Rebuilder::build_context_token},
     {"a handle of a hook on a gradient", is_hook_handle, &Rebuilder::build_hook_handle},
@@ -262,6 +264,17 @@ int32_t Rebuilder::build_compiled(PyObject* value) {
   static constinit Imported compile("magneto._C", "compile");
   const int32_t original = build(original_of_compiled(value)), options = build(c.calls.compiled.at(value).get());
   return memo_[value] = emit(PlanOp::Call, {constant(compile.get()), original, options});
+}
+
+bool Rebuilder::is_random_made(PyObject* value) { return is_made_random(c, value); }
+
+/// In the state that it has at the segment's end.
+int32_t Rebuilder::build_random(PyObject* value) {
+  static constinit Imported get("_random", "Random.getstate"), make("magneto._polyfills", "random_in_state");
+  const Ref state = checked(PyObject_CallOneArg(get.get(), value));
+  const int32_t made = memo_[value] = emit(PlanOp::Call, {constant(make.get()), constant(state.get())});
+  fill_instance_dict(made, value);
+  return made;
 }
 
 int32_t Rebuilder::build_weak_reference(PyObject* value) {

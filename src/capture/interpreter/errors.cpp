@@ -4,6 +4,7 @@
 
 #include "capture/capture.h"
 #include "capture/world/world.h"
+#include "python/errors.h"
 
 namespace magneto::capture {
 
@@ -26,7 +27,7 @@ void Errors::check_interrupt() {
     interrupt = std::move(raised);
     throw Interrupted{};
   }
-  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.get())), raised.get());
+  raise_again(raised.get());
 }
 
 bool Errors::may_be_of_data() {

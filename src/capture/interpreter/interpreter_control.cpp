@@ -20,6 +20,7 @@
 #include "python/abi/functions.h"
 #include "python/abi/private.h"
 #include "python/bytecode/callable.h"
+#include "python/errors.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
 
@@ -201,7 +202,7 @@ int32_t Interpreter::step_control(const Instr& in) {
     case Op::CLEANUP_THROW: {  // the iterator, what was sent to it last, what was raised: its end, or an exception
       if (!PyErr_GivenExceptionMatches(f.top(), PyExc_StopIteration)) {
         Ref raised = f.pop();
-        PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.get())), raised.get());
+        raise_again(raised.get());
         throw PythonError{};
       }
       Ref value = c.attributes.load_attr(f.top(), MAGNETO_STR("value"));
@@ -212,7 +213,7 @@ int32_t Interpreter::step_control(const Instr& in) {
     }
     case Op::RERAISE: {
       Ref raised = f.pop();
-      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.get())), raised.get());
+      raise_again(raised.get());
       throw PythonError{};
     }
     case Op::BEFORE_WITH:
@@ -383,7 +384,7 @@ void Interpreter::op_raise(const Instr& in) {
     if (!handled || handled.get() == Py_None) {
       PyErr_SetString(PyExc_RuntimeError, "No active exception to reraise");
     } else {
-      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(handled.get())), handled.get());
+      raise_again(handled.get());
     }
     throw PythonError{};
   }

@@ -6,6 +6,7 @@
 #include "capture/world/attributes.h"
 #include "capture/world/world.h"
 #include "python/abi/frame.h"
+#include "python/errors.h"
 
 namespace magneto::capture {
 
@@ -53,7 +54,7 @@ int32_t Interpreter::step_coroutine(const Instr& in) {
     case Op::END_ASYNC_FOR:
       if (!PyErr_GivenExceptionMatches(f.top(), PyExc_StopAsyncIteration)) {
         Ref raised = f.pop();
-        PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.get())), raised.get());
+        raise_again(raised.get());
         throw PythonError{};
       }
       f.drop(2);

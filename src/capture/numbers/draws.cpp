@@ -4,6 +4,7 @@
 // A number that is drawn may be handed on, computed with, and be a size. Where the program asks for more, its value is
 // guarded, as long as there are few outcomes: a capture for each of the four things that `random.choice` may give.
 #include <algorithm>
+#include <bit>
 #include <optional>
 #include <string_view>
 
@@ -223,6 +224,7 @@ void Numbers::draws_decide(const shapes::Relation& question) {
 }
 
 bool Numbers::may_decide(PyObject* random, std::span<PyObject* const> ranges) {
+  if (is_made_random(c, random)) return true;
   if (!is_drawable(random) || c.options.exits_on_change) return false;
   const Drawn* const drawn = drawn_from(random);
   const size_t before = drawn ? guards::draws_until(drawn->last).size() : 0;
@@ -234,8 +236,35 @@ bool Numbers::may_decide(PyObject* random, std::span<PyObject* const> ranges) {
   return before + ranges.size() <= kMostDraws;
 }
 
+bool is_made_random(Capture& capture, PyObject* object) {
+  static constinit Imported type("random", "Random");
+  return Py_TYPE(object) == type.type() && !capture.world.is_outside(object);
+}
+
+namespace {
+
+/// What C code gives of a random.Random that the segment has made: it is real, and numbers that follow from its seed
+/// are constants.
+Ref call_made(PyObject* random, const char* method, PyObject* argument) {
+  static constinit Imported c_type("_random", "Random");
+  const Ref name = checked(PyUnicode_FromString(method));
+  PyObject* const function = PyDict_GetItem(type_dict(c_type.type()), name.get());
+  return checked(PyObject_CallFunctionObjArgs(function, random, argument, nullptr));
+}
+
+/// As Random._randbelow_with_getrandbits.
+Ref draw_below(PyObject* random, int64_t below) {
+  const Ref bits = checked(PyLong_FromLong(std::bit_width(static_cast<uint64_t>(below))));
+  Ref drawn = call_made(random, "getrandbits", bits.get());
+  while (PyLong_AsLongLong(drawn.get()) >= below) drawn = call_made(random, "getrandbits", bits.get());
+  return drawn;
+}
+
+}  // namespace
+
 Ref draw_number(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 1, "random");
+  if (is_made_random(capture, args.values[0])) return call_made(args.values[0], "random", nullptr);
   if (Ref drawn = capture.numbers.draw(args.values[0], 0)) return drawn;
   capture.side_exit(BreakReason::OpaqueCall, "call of the C function _random.Random.random");
 }
@@ -245,12 +274,17 @@ Ref draw_bits(Capture& capture, const CallArgs& args) {
   if (args.values.size() == 2 && !args.kwnames) {
     const Ref count = capture.numbers.known(args.values[1]);
     const std::optional<int64_t> bits = bound_of(count.get(), most);
+    if (bits && is_made_random(capture, args.values[0])) return call_made(args.values[0], "getrandbits", count.get());
     if (Ref drawn = bits ? capture.numbers.draw(args.values[0], -*bits) : Ref()) return drawn;
   }
   capture.side_exit(BreakReason::OpaqueCall, "call of the C function _random.Random.getrandbits");
 }
 
 Ref seed_random(Capture& capture, const CallArgs& args) {
+  if (args.values.size() == 2 && !args.kwnames && is_made_random(capture, args.values[0])) {
+    const Ref known = constant_argument(capture, args.values[1]);  // None is the clock
+    if (known && PyLong_CheckExact(known.get())) return call_made(args.values[0], "seed", known.get());
+  }
   const bool plain = args.values.size() == 2 && !args.kwnames && capture.numbers.is_drawable(args.values[0]);
   const Ref seed = plain ? constant_argument(capture, args.values[1]) : Ref();
   if (seed && PyLong_CheckExact(seed.get())) {
@@ -262,6 +296,7 @@ Ref seed_random(Capture& capture, const CallArgs& args) {
 
 Ref state_of_random(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 1, "getstate");
+  if (is_made_random(capture, args.values[0])) return call_made(args.values[0], "getstate", nullptr);
   if (Ref state = capture.numbers.state_of(args.values[0])) return state;
   capture.side_exit(BreakReason::OpaqueCall, "call of the C function _random.Random.getstate");
 }
@@ -278,9 +313,12 @@ Ref draw_by_function(Capture& capture, PyObject* function, const CallArgs& args)
     const auto ranges = std::span(args.values).subspan(1);
     return Ref::borrow(capture.numbers.may_decide(args.values[0], ranges) ? Py_True : Py_False);
   }
-  if (args.values.size() != 2 || args.kwnames || !capture.numbers.is_drawable(args.values[0])) return {};
+  if (args.values.size() != 2 || args.kwnames) return {};
+  const bool made = is_made_random(capture, args.values[0]);
+  if (!made && !capture.numbers.is_drawable(args.values[0])) return {};
   const Ref bound = capture.numbers.known(args.values[1]);
   const std::optional<int64_t> below = bound_of(bound.get(), kLargestBound);
+  if (made) return below ? draw_below(args.values[0], *below) : Ref();
   return below ? capture.numbers.draw(args.values[0], *below) : Ref();
 }
 

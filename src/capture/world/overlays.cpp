@@ -7,6 +7,7 @@
 #include <span>
 #include <unordered_set>
 
+#include "capture/calls/calls.h"
 #include "capture/calls/special_methods.h"
 #include "capture/capture.h"
 #include "capture/interpreter/frames.h"
@@ -130,6 +131,7 @@ Ref Overlays::dict_lookup(PyObject* dict, PyObject* key) {
   if (Overlay* written = find(dict, true)) {
     if (auto* entry = written->find(key)) return entry->second;
   }
+  if (PyWeakref_CheckRefExact(key) && c.calls.classes.is_class(PyWeakref_GET_OBJECT(key))) return {};  // made here
   PyObject* original = c.world.original_key(key);
   if (!original) {
     c.side_exit(BreakReason::OpaqueObject,
