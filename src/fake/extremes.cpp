@@ -1,5 +1,6 @@
 // max(), min(), median() and nanmedian() of all elements. Their gradient goes in equal parts to the elements that have
 // the value. PyTorch asks whether that is NaN, which no comparison finds; one mask answers both.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/max_ops.h>
 #include <ATen/ops/median_ops.h>
 #include <ATen/ops/min_ops.h>

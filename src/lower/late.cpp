@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "graph/aliases.h"
+
 namespace magneto::lower {
 namespace {
 

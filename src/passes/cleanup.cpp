@@ -7,6 +7,7 @@
 
 #include "graph/aliases.h"
 #include "graph/operator_key.h"
+#include "graph/text.h"
 #include "graph/undo.h"
 #include "graph/verifier.h"
 #include "passes/effects.h"

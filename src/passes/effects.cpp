@@ -4,6 +4,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "graph/aliases.h"
 #include "ops/kinds.h"
 
 namespace magneto::passes {

@@ -20,6 +20,7 @@
 #include "python/imported.h"
 #include "python/made_once.h"
 #include "runtime/program/numpy_calls.h"
+#include "support/tensor_object.h"
 
 namespace magneto::capture {
 

@@ -20,6 +20,7 @@
 #include "capture/torch/transforms.h"
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
+#include "graph/aliases.h"
 #include "python/imported.h"
 
 namespace magneto::capture {
