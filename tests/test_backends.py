@@ -172,3 +172,21 @@ def test_names() -> None:
         _C.compile(lambda x: x, {"backend": "callable"})
     page = (Path(__file__).parents[1] / "docs" / "modes.md").read_text()
     assert all(f"| `{name}`" in page for name in BACKENDS)
+
+
+def test_graphs_with_parameters_made_inside_can_be_printed() -> None:
+    printed = []
+
+    def backend(module: Any, inputs: Any) -> Any:
+        printed.append(module.code + str(module.graph))
+        return module.forward
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.Linear(4, 2)(x)
+
+    x = torch.ones(3, 4)
+    torch.manual_seed(0)
+    expected = program(x)
+    torch.manual_seed(0)
+    assert_same(magneto.compile(program, backend=backend)(x), expected)
+    assert len(printed) == 1 and "linear" in printed[0]

@@ -303,6 +303,11 @@ class ModuleBuilder {
   /// False for functions of torch's modules that their name does not lead to (TorchScript functions, closures): fx
   /// prints the name of whatever says that it is torch's. They are called through an attribute of the module instead.
   bool has_name(const Ref& target) const {
+    // Nor does fx find static methods of tensors: _make_subclass, which makes a parameter.
+    auto* const builtin = reinterpret_cast<PyCFunctionObject*>(target.get());
+    PyObject* const self = PyCFunction_Check(target.get()) ? builtin->m_self : nullptr;
+    auto* const of_tensors = reinterpret_cast<PyTypeObject*>(tensor_class())->tp_base;
+    if (self && PyType_Check(self) && PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(self), of_tensors)) return false;
     if (!PyFunction_Check(target.get()) &&
         reinterpret_cast<PyObject*>(Py_TYPE(target.get())) != fx_[Fx::script_function].get()) {
       return true;
