@@ -67,12 +67,7 @@ def graph_break(reason: str, message: str, explanation: str, hint: str, stack: S
     """A graph break, in the log and in the errors of `fullgraph=True`."""
     user = _users(stack)
     code, offset, line = user[-1]
-    words = {
-        "{name}": _called(message),
-        "{expression}": _expressions.at(code, offset) or linecache.getline(code.co_filename, line).strip() or "this",
-    }
-    for word, text in words.items():
-        explanation, hint = explanation.replace(word, text), hint.replace(word, text)
+    explanation, hint = (of_program(text, message, code, offset, line) for text in (explanation, hint))
     lines = [
         f"Graph break in user code at {code.co_filename}:{line}",
         f"Reason: {reason}: {message}",
@@ -82,6 +77,12 @@ def graph_break(reason: str, message: str, explanation: str, hint: str, stack: S
         "User code traceback:",
     ]
     return "\n".join(lines) + "\n" + user_stack(stack)
+
+
+def of_program(text: str, message: str, code: types.CodeType, offset: int, line: int) -> str:
+    """What is said of all breaks of a kind, with what the program calls and computes there."""
+    expression = _expressions.at(code, offset) or linecache.getline(code.co_filename, line).strip() or "this"
+    return text.replace("{name}", _called(message)).replace("{expression}", expression)
 
 
 TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep

@@ -78,8 +78,9 @@ def assemble(
     ahead: bool = False,
     decompositions: Mapping[Any, Any] | None = None,
     preserved: Sequence[str] = (),
+    drafts: bool = False,
 ) -> Assembly:
-    """Captures the call. `ahead`: and compiles it for a file."""
+    """Captures the call. `ahead`: and compiles it for a file. `drafts`: what it asks of data is as in this call."""
     target = _api._original(mod)
     function = target.forward if isinstance(target, torch.nn.Module) else target
     names = arguments.parameter_names(function, len(args))
@@ -91,7 +92,7 @@ def assemble(
         dynamic_shapes = dynamic_shapes.dynamic_shapes(target, args, kwargs)
     sizes = arguments.sizes_of(dynamic_shapes, names, leaves, args, kwargs)
     in_spec = pytree.tree_flatten((args, kwargs))[1]
-    backend = functools.partial(_Captured, ahead, decompositions, target)
+    backend = functools.partial(_Captured, ahead, decompositions, target, drafts)
     notes = calls.Notes(target, preserved)
     given, leaves = leaves, arguments.with_sizes(leaves, sizes)
     while True:
@@ -123,9 +124,12 @@ class _Captured(_aot.Compilers):
 
     exports = True
 
-    def __init__(self, wants_program: bool, decompositions: Mapping[Any, Any] | None, target: Any) -> None:
+    def __init__(
+        self, wants_program: bool, decompositions: Mapping[Any, Any] | None, target: Any, drafts: bool = False
+    ) -> None:
         super().__init__(_aot.nop, decompositions=decompositions)
-        self.wants_program = wants_program
+        self.wants_program, self.drafts = wants_program, drafts
+        self.drafted: list[Any] = []  # what a draft assumes: kind, question, answer, explanation, hint, file, line, ...
         self.modules = calls.paths_of(target)
         self.named_sizes: list[tuple[str, int, str, int | None, int | None]] = []
         self.violated = ""  # what the program asks of them beyond what was said
@@ -159,12 +163,13 @@ class _Captured(_aot.Compilers):
         assumed: list[str],
         guards: str,
         violated: str,
+        drafted: list[Any],
     ) -> Callable[..., Any]:
         """src/compiler/export.cpp calls it."""
         if self.module is not None:
             raise not_yet("a program with several graphs")
         self.module, self.inputs, self.names, self.writes, self.symbols = module, inputs, names, writes, symbols
-        self.found = found
+        self.found, self.drafted = found, drafted
         self.conditions = conditions.of_guards(guards)
         self.assumed, self.violated = assumed, violated
         results = next(iter(reversed(module.graph.nodes))).args[0][len(writes) :]

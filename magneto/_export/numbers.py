@@ -25,10 +25,10 @@ _OF_NUMBERS = {*_ARITHMETIC, min, max, torch.ops.aten.sym_size.int, torch.ops.at
 _RELATIONS: list[Callable[[Any, Any], Any]] = [operator.eq, operator.ne, operator.ge]
 _SIGNS = {operator.eq: "==", operator.ne: "!=", operator.ge: ">=", operator.le: "<="}
 
-_QUESTIONS = {
-    torch.ops.aten.eq.Scalar: operator.eq,
-    torch.ops.aten.ne.Scalar: operator.ne,
-    torch.ops.aten.ge.Scalar: operator.ge,
+_COMPARISONS = {
+    getattr(getattr(torch.ops.aten, relation.__name__), overload): relation
+    for relation in (operator.eq, operator.ne, operator.ge, operator.le, operator.gt, operator.lt)
+    for overload in ("Scalar", "Tensor")
 }
 
 _TURNED = {
@@ -132,8 +132,10 @@ class Numbers:
             self._bound(node.meta["symbol"], 0, None)
         elif kind := _own(node):
             result = self._of_own(kind, args)
-        elif node.target in _QUESTIONS and _is_numeric(args[0]):
-            result = self._ask(_QUESTIONS[node.target], *args)
+        elif node.target in _COMPARISONS and all(_is_numeric(arg) or not isinstance(arg, Node) for arg in args):
+            relation = _COMPARISONS[node.target]
+            of_sizes = relation in _RELATIONS and _own(node.args[0]) == "size"  # type: ignore[arg-type]
+            result = self._ask(relation, *args) if of_sizes else self._compare(node.target, *args)
         if result is not None and "symbol" in node.meta:
             self._name(result, node.meta["symbol"])
         return result
@@ -145,6 +147,9 @@ class Numbers:
             return args[0]
         if kind == "arithmetic" and args[2] < len(_ARITHMETIC):
             return self._call(_ARITHMETIC[args[2]], args[0], args[1])
+        if kind == "assume":
+            message = f"Not as in the example of draft_export: {args[1]}"
+            return self._call(torch.ops.aten._assert_async.msg, args[0], message)
         if kind == "check":
             return self._check(args[0], _RELATIONS[args[1]], args[2])
         return None
@@ -184,6 +189,11 @@ class Numbers:
         if isinstance(left, Node) and left.target is operator.mul and left.args[1] == -1 and relation is operator.ge:
             left, relation, right = left.args[0], operator.le, -right
         return self._call(relation, left, right)
+
+    def _compare(self, comparison: Any, left: Any, right: Any) -> Node:
+        """Floats, as a tensor."""
+        held = self._call(torch.ops.aten.scalar_tensor.default, left, dtype=torch.float64)
+        return self._call(comparison.overloadpacket.Scalar, held, right)
 
     def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Node:
         made = self._graph.create_node("call_function", function, args, kwargs, name_of(function))

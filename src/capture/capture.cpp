@@ -521,6 +521,7 @@ Trace Capture::finish(const Ref& value) {
   trace.codes = std::move(frames.codes);
   trace.size_log = std::move(symbols.size_log);
   trace.violation = std::move(symbols.violation);
+  trace.assumptions = std::move(assumptions);
   return trace;
 }
 

@@ -12,6 +12,7 @@
 #include "autograd/partition.h"
 #include "capture/interpreter/interp_frame.h"
 #include "fake/fake.h"
+#include "graph/assumption.h"
 #include "graph/graph.h"
 #include "guards/guards.h"
 #include "runtime/plan/plan.h"
@@ -35,6 +36,7 @@ struct Trace {
   fake::Counters counters;
   std::vector<std::string> size_log;  // what happened to dynamic sizes, for TORCH_LOGS=dynamic
   std::string violation;              // not empty: how the program contradicts a mark
+  std::vector<graph::Assumption> assumptions;  // of a draft
 };
 
 /// Watches a capture: it is called in front of each instruction, outside of the capture.
@@ -67,6 +69,8 @@ struct Options {
   bool tries_data_sizes = false;
   /// Data-dependent bools are what they are in the call that is captured, which each run checks.
   bool assumes_bools = false;
+  /// Whatever is asked of data is likewise, and noted: for a draft of an exported program.
+  bool drafts = false;
   /// Results that require gradients get a joint graph.
   bool wants_backward = false;
   /// ...whose backwards are given what this says.

@@ -125,8 +125,11 @@ class Decomposition {
 
   /// With the numbers that they have: regions have the same ones.
   void add_symbols() {
+    const auto is_own = [](const graph::AtenNode& node) {
+      return node.op.operator_name().getNamespace() == "magneto";  // of data-dependent floats
+    };
+    if (!old_.symbols.empty() || std::ranges::any_of(old_.aten_nodes, is_own)) session_->use_symbols();
     if (old_.symbols.empty()) return;
-    session_->use_symbols();
     std::map<int32_t, const graph::SymbolBinding*> bindings;
     for (const graph::SymbolBinding& symbol : old_.symbols) {
       if (symbol.symbol >= 0) bindings[symbol.symbol] = &symbol;

@@ -81,6 +81,13 @@ PyObject* found_number(const graph::SymbolBinding& symbol) {
   return Py_BuildValue("(sOO)", name.c_str(), low.get(), high.get());
 }
 
+/// (kind, question, answer, explanation, hint, code or None, offset, line).
+PyObject* assumption_of(const graph::Assumption& made) {
+  const char* kind = made.kind == graph::Assumption::Kind::Data ? "data" : "fake";
+  return Py_BuildValue("(sssssOii)", kind, made.question.c_str(), made.answer.c_str(), made.explanation.c_str(),
+                       made.hint.c_str(), made.code ? made.code.get() : Py_None, made.offset, made.line);
+}
+
 std::optional<int64_t> bound_of(PyObject* number) {
   if (number == Py_None) return std::nullopt;
   const int64_t bound = PyLong_AsLongLong(number);
@@ -162,10 +169,11 @@ std::unique_ptr<runtime::Computation> compile_for_export(const Request& request)
   }
   runtime::UserHalf half;
   const Ref further = list_of(assumed, [](const std::string& text) { return text_object(text).release(); });
+  const Ref drafted = list_of(request.assumptions, assumption_of);
   const std::string violated = violated_names(request.sizes, named_sizes(request.callable));
-  half.callable = checked(PyObject_CallMethod(request.callable, "export", "OOOOOOOss", module.get(), inputs.get(),
+  half.callable = checked(PyObject_CallMethod(request.callable, "export", "OOOOOOOssO", module.get(), inputs.get(),
                                               names.get(), writes.get(), bound.get(), found.get(), further.get(),
-                                              request.guards.c_str(), violated.c_str()));
+                                              request.guards.c_str(), violated.c_str(), drafted.get()));
   half.name = "torch.export.export";
   half.returned = graph.outputs.size();
   for (size_t i = 0; i < graph.outputs.size(); ++i) half.outputs.push_back(static_cast<int32_t>(i));
@@ -174,5 +182,7 @@ std::unique_ptr<runtime::Computation> compile_for_export(const Request& request)
 }
 
 bool is_export(PyObject* compilers) { return checked(PyObject_GetAttrString(compilers, "exports")).get() == Py_True; }
+
+bool is_draft(PyObject* compilers) { return checked(PyObject_GetAttrString(compilers, "drafts")).get() == Py_True; }
 
 }  // namespace magneto::compiler

@@ -8,6 +8,7 @@
 #include "autograd/joint.h"
 #include "compiler/backends.h"
 #include "compiler/tune.h"
+#include "graph/assumption.h"
 #include "graph/graph.h"
 #include "graph/symbols.h"
 #include "guards/sizes.h"
@@ -37,6 +38,8 @@ struct Request {
   std::string guards;
   /// And what it assumed of dynamic sizes.
   std::vector<const guards::SizeAssumptions*> sizes;
+  /// And of data, for a draft.
+  std::vector<graph::Assumption> assumptions;
   bool disk_cache = true;
   /// Zero seconds: nothing is measured.
   runtime::Tuning tuning;
@@ -102,6 +105,8 @@ std::unique_ptr<runtime::Computation> call_backend(const Request& request);
 std::unique_ptr<runtime::Computation> compile_by_users(const Request& request, observe::Events& events);
 /// torch.export asks: the computation gives tensors of the right form alone (export.cpp).
 bool is_export(PyObject* compilers);
+/// ...for a draft.
+bool is_draft(PyObject* compilers);
 std::unique_ptr<runtime::Computation> compile_for_export(const Request& request);
 /// The torch calls one by one, under autograd: there is no joint graph.
 std::unique_ptr<runtime::Computation> without_joint(const Request& request, observe::Events& events);

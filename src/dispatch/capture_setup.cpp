@@ -1,5 +1,6 @@
 #include "dispatch/capture_setup.h"
 
+#include "capture/numbers/drafts.h"
 #include "compiler/pipeline.h"
 #include "dispatch/report.h"
 #include "fake/session.h"
@@ -105,6 +106,7 @@ void set_up(capture::Capture& capture, const Context& context, const Segment& se
   if (exports) {
     capture.session->set_in_general(true);
     capture.session->set_exports();
+    if (compiler::is_draft(context.backend_callable.get())) capture::drafts::begin(capture);
   }
   capture.options.exits_on_change = start.prologue_done && !context.fullgraph && is_crowded(context, segment);
 }

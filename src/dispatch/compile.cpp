@@ -162,6 +162,7 @@ bool apply_backend(const Context& context, capture::Trace& trace, const capture:
                             .place = place_text(place_of(context, start)),
                             .guards = is_users ? trace.guards->print() : "",
                             .sizes = guards::assumed_sizes(*trace.guards),
+                            .assumptions = trace.assumptions,
                             .disk_cache = context.settings[&Settings::disk_cache]};
   request.tuning = tuning_of(context, request);
   try {

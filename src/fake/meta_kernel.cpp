@@ -7,6 +7,7 @@
 
 #include "fake/data_sizes.h"
 #include "fake/dispatch_key.h"
+#include "fake/known.h"
 #include "fake/operator_facts.h"
 #include "fake/stand_ins.h"
 #include "ops/operator.h"
@@ -241,14 +242,20 @@ std::vector<c10::IValue> run_meta_kernel(Session& session, const c10::OperatorHa
                                          std::span<const c10::IValue> args) {
   if (auto results = infer_natively(session, op, args)) return *std::move(results);
   const auto refuse = [&](Refusal::Kind kind, const std::string& message) { session.impl().refuse(kind, op, message); };
+  const auto unknown = [&](const std::string& message) -> std::vector<c10::IValue> {
+    const auto& run_for_real = session.impl().run_for_real;
+    if (const auto real = run_for_real ? run_for_real(op, args) : std::nullopt) return fakes_like(session, *real);
+    refuse(Refusal::Kind::Unsupported, message);
+    return {};  // refusing throws
+  };
   if (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) {
-    refuse(Refusal::Kind::Unsupported, "it has no shape rule and no kernel for the meta device");
+    return unknown("it has no shape rule and no kernel for the meta device");
   }
   if (meta_is_python(op)) ++python_meta_kernels()[operator_name(op)];
   try {
     return call_on_stand_ins(session, op, args, StandIn::Meta);
   } catch (const c10::NotImplementedError& error) {
-    refuse(Refusal::Kind::Unsupported, error.what_without_backtrace());
+    return unknown(error.what_without_backtrace());
   } catch (const std::exception& error) {
     const std::string_view message = error.what();
     // How a meta tensor answers to .item().
@@ -260,13 +267,12 @@ std::vector<c10::IValue> run_meta_kernel(Session& session, const c10::OperatorHa
     }
     // An error that speaks of the device is about the stand-in: the real kernel will tell.
     if (message.find("meta") != std::string_view::npos) {
-      refuse(Refusal::Kind::Unsupported, "its kernel refuses the meta device: " + first_line(error));
+      return unknown("its kernel refuses the meta device: " + first_line(error));
     }
     // What the fake kernel of a user's operator raises may be no business of the program; the real kernel will tell.
     if (op.operator_name().getNamespace() == "aten") throw_as_eager(session, op, args);
-    refuse(Refusal::Kind::Unsupported, "its fake kernel raised " + first_line(error));
+    return unknown("its fake kernel raised " + first_line(error));
   }
-  return {};  // refusing throws
 }
 
 }  // namespace magneto::fake

@@ -5,7 +5,11 @@
 #include <c10/util/Exception.h>
 
 #include <array>
+#include <functional>
+#include <optional>
+#include <span>
 #include <unordered_map>
+#include <vector>
 
 #include "fake/autocast_cache.h"
 #include "fake/fake_impl.h"
@@ -54,6 +58,9 @@ struct Session::Impl {
   bool has_symbols = false;
   /// Tensors given as `out=` have been made for what is written to them.
   bool trusts_outputs = false;
+  /// What an operator gives that no fake is known of. Nothing: that is not to be had.
+  std::function<std::optional<std::vector<c10::IValue>>(const c10::OperatorHandle&, std::span<const c10::IValue>)>
+      run_for_real = {};
   /// A symbol that only the data says, which `op` gives.
   shapes::Expr make_unbacked(shapes::Range range, const c10::OperatorHandle& op);
   void note_origin(std::string origin);

@@ -23,6 +23,8 @@ class OperatorRun {
 
   /// The graph's outputs. Throws what the operators throw; std::invalid_argument for a branch.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs);
+  /// What has been computed for it.
+  const at::Tensor& value(ValueId id) { return tensor(id); }
 
  private:
   const at::Tensor& tensor(ValueId id);

@@ -8,6 +8,7 @@
 #include "capture/exits/exit_builder.h"
 #include "capture/interpreter/errors.h"
 #include "capture/interpreter/object_protocol.h"
+#include "capture/numbers/drafts.h"
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
 #include "capture/numbers/tried_numbers.h"
@@ -50,6 +51,7 @@ bool ObjectProtocol::truth(PyObject* value) {
   if (is_unknown_number(value)) return c.numbers.known(c.numbers.is_not_zero(value).get()).get() == Py_True;
   if (is_tensor(value)) {
     if (const Ref now = truth_of_state(c, value)) return now.get() == Py_True;
+    if (const std::optional<bool> now = drafts::truth(c, value)) return *now;
     static PyObject* const bool_type = reinterpret_cast<PyObject*>(&PyBool_Type);
     PyObject* args[] = {value};
     try {

@@ -13,7 +13,9 @@
 #include "capture/calls/calls.h"
 #include "capture/capture.h"
 #include "capture/interpreter/operations.h"
+#include "capture/numbers/computation.h"
 #include "capture/numbers/counters.h"
+#include "capture/numbers/drafts.h"
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
 #include "capture/numbers/tried_numbers.h"
@@ -225,7 +227,9 @@ Ref float_of_tensor(Capture& capture, PyObject* object) {
 }
 
 Ref Numbers::float_item(PyObject* callable, const std::vector<PyObject*>& values) {
-  if (values.size() != 1 || c_function_name(callable) != "item" || !is_fake_tensor(values[0])) return {};
+  static constinit Imported overload("torch", "ops.aten.item.default");  // in an exported graph
+  const bool reads = c_function_name(callable) == "item" || callable == overload.get();
+  if (values.size() != 1 || !reads || !is_fake_tensor(values[0])) return {};
   if (!c.session->takes.numbers && !is_in_optimizer(c.frame) && !decides_step(c)) return {};
   return float_of_tensor(c, values[0]);
 }
@@ -313,6 +317,7 @@ void Symbols::require_length(PyObject* object, std::optional<int64_t> wanted) {
   if (c.options.tries_data_sizes) end_at_data_sizes();
   // Where it has another length, CPython raises what eager does.
   if (wanted && c.options.fullgraph && check_questions({shapes::equal(length, *wanted)})) return;
+  if (drafts::number(c, length)) return;
   const std::string why = c.frame ? c.mask_loops.why_refused(*c.frame) : "";
   c.side_exit(BreakReason::DataDependentValue,
               "the program goes over a tensor whose length " + shapes::text(length) + " is data-dependent (" +
@@ -330,6 +335,10 @@ std::vector<std::pair<int32_t, int64_t>> example_of_call(Capture& c, const std::
       for (const graph::SymbolBinding& binding : c.graph.symbols) {
         const graph::Value& value = c.graph.values[binding.value];
         if (binding.symbol != leaf.id() || value.kind != graph::ValueKind::Result || now.contains(leaf.id())) continue;
+        if (c.options.drafts) {
+          if (const auto number = Computation(c, Computation::Extent::All).size(leaf)) now.emplace(leaf.id(), *number);
+          continue;
+        }
         const graph::ValueId counted = fake::counted_by(c.graph, c.graph.aten_nodes[value.producer]);
         if (counted == graph::kNoValue) continue;
         const std::optional<int64_t> count = count_of_data(c, counted);
@@ -359,7 +368,8 @@ void Symbols::retry_with_example(const std::vector<Relation>& relations) {
     if (examples.size() <= index) examples.resize(index + 1, -1);
     examples[index] = value;
   }
-  if (found.empty() || ++c.feedback.example_changes >= 20) return;
+  constexpr int kMostChanges = 20, kMostInDrafts = 1000;
+  if (found.empty() || ++c.feedback.example_changes >= (c.options.drafts ? kMostInDrafts : kMostChanges)) return;
   PyErr_Clear();
   throw Retry{};
 }

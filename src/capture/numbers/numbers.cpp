@@ -16,6 +16,7 @@
 #include "capture/calls/handlers.h"
 #include "capture/capture.h"
 #include "capture/interpreter/errors.h"
+#include "capture/numbers/drafts.h"
 #include "capture/numbers/places.h"
 #include "capture/numbers/strings.h"
 #include "capture/numbers/symbols.h"
@@ -258,7 +259,10 @@ bool Numbers::assume_float(const at::Tensor& holder) {
 Ref Numbers::known(PyObject* value) {
   if (!is_unknown_number(value)) return Ref::borrow(value);
   if (is_symbolic_string(value)) c.strings.need_text(value);
-  if (holder_of_float(value)) exit_for_float();
+  if (PyObject* holder = holder_of_float(value)) {
+    if (Ref now = drafts::number_in(c, holder)) return now;
+    exit_for_float();
+  }
   if (const auto* storage = meaning_of<OfStorage>(value); storage && storage->size) {
     return storage_bytes(c, storage->tensor.get());
   }
@@ -268,6 +272,7 @@ Ref Numbers::known(PyObject* value) {
     std::optional<bool> holds = c.session->sizes().decide(*question);
     if (!holds) holds = c.session->sizes().evaluate(*question);
     if (!holds) holds = c.mask_loops.answer(*question);
+    if (!holds) holds = drafts::answer(c, *question);
     if (!holds) c.symbols.exit_at_question(*question);
     return Ref::borrow(*holds ? Py_True : Py_False);
   }
@@ -282,7 +287,8 @@ Ref Numbers::known(PyObject* value) {
     c.side_exit(BreakReason::ChangingValue, source->name() + " is needed, and differs from run to run");
   }
   if (size) {
-    const std::optional<int64_t> fixed = c.session->sizes().specialise(*size);
+    std::optional<int64_t> fixed = c.session->sizes().specialise(*size);
+    if (!fixed) fixed = drafts::number(c, *size);
     if (!fixed) c.symbols.exit_for_number(*size);
     return checked(PyLong_FromLongLong(*fixed));
   }
@@ -370,6 +376,7 @@ Ref Numbers::unknown_operation(Arithmetic operation, PyObject* left, PyObject* r
   if (holder_of_float(left) || holder_of_float(right)) {
     Ref result = data_operation(operation, left, right);
     if (result || !guards::is_number(number_now(left)) || !guards::is_number(number_now(right))) return result;
+    if (Ref answer = drafts::comparison(c, operation, left, right)) return answer;
     const Ref a = known(left), b = known(right);
     return checked(guards::compute(operation, a.get(), b.get()).release());
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "graph/graph.h"
 #include "python/ref.h"
@@ -15,6 +16,8 @@ class Capture;
 /// had, or not assumed. (data_bools.cpp)
 /// `of_state`: nor where it follows from other tensors than modules' small buffers.
 Ref bool_of_data(Capture& capture, PyObject* tensor, bool of_state = false);
+/// That the condition holds is assumed, and each run checks it. (data_bools.cpp)
+void assume_holds(Capture& capture, PyObject* condition, const std::string& what);
 /// The same of `if tensor:`, where a module asks what it has noted (`if self.n_averaged > 0`): it hardly ever changes.
 /// Of what the program is given, the segment ends there, and both ways go on.
 Ref truth_of_state(Capture& capture, PyObject* tensor);

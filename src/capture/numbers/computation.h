@@ -1,0 +1,73 @@
+// Values of this call: the operators of the segment that they follow from, run on the tensors of the call.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "capture/capture.h"
+#include "graph/aliases.h"
+#include "graph/operator_run.h"
+
+namespace magneto::capture {
+
+class Computation {
+ public:
+  /// Few operators on small tensors, without effects; the same from modules' small buffers alone; all that there are,
+  /// those of libraries included, as in a draft.
+  enum class Extent : uint8_t { Small, OfState, All };
+
+  explicit Computation(Capture& capture, Extent extent = Extent::Small);
+
+  /// They may be read within a `Real`. Nothing: they are not to be had.
+  std::optional<std::vector<at::Tensor>> values(const std::vector<graph::ValueId>& ids);
+  /// What `read` gives of the tensor in this call.
+  template <typename T>
+  std::optional<T> value(graph::ValueId id, std::optional<T> (*read)(const at::Tensor& value)) {
+    const Real real;
+    const auto found = values({id});
+    try {
+      return found ? read(found->front()) : std::nullopt;
+    } catch (const c10::Error&) {  // the run will raise it
+      return {};
+    }
+  }
+  /// What the expression is, whose symbols may be data-dependent.
+  std::optional<int64_t> size(shapes::Expr size);
+
+  /// Operators run on tensors of the program, as nothing of it: random numbers come as before behind it.
+  class Real {
+   public:
+    Real();
+    ~Real();
+    Real(const Real&) = delete;
+
+   private:
+    struct Guards;
+    std::unique_ptr<Guards> guards_;
+  };
+
+ private:
+  bool collect(const std::vector<graph::ValueId>& ids);
+  bool collect_operators();
+  bool may_run(const graph::AtenNode& node) const;
+  bool need(graph::ValueId id);
+  bool need_symbols(const graph::AtenNode& node);
+  bool need_symbols(shapes::Expr size);
+  bool writes_what_is_needed(const graph::AtenNode& node) const;
+  bool add_input(graph::ValueId id);
+  /// The value that tells a data-dependent symbol.
+  const graph::SymbolBinding* binding_of(shapes::Expr symbol) const;
+  int64_t evaluate(shapes::Expr size);
+
+  Capture& c;
+  const Extent extent_;
+  const graph::Aliases aliases_;
+  graph::Graph part_;
+  std::optional<graph::OperatorRun> run_;
+  std::vector<at::Tensor> inputs_;
+  std::set<graph::ValueId> needed_;
+  std::set<int32_t> groups_;  // of aliases
+};
+
+}  // namespace magneto::capture
