@@ -86,6 +86,22 @@ def while_loop(
     return pytree.tree_unflatten(leaves, structure)
 
 
+def call_while_loop(
+    cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried: tuple[Any, ...], operands: tuple[Any, ...]
+) -> Any:
+    """run_while_loop, as exported programs call it."""
+    count = sum(not isinstance(operand, torch.Tensor) for operand in operands)
+    sizes, tensors = operands[:count], operands[count:]
+
+    def condition(*given: Any) -> Any:
+        return cond_fn(*sizes, *given, *tensors)[0]
+
+    def body(*given: Any) -> Any:
+        return body_fn(*sizes, *given, *tensors)
+
+    return while_loop(condition, body, carried)
+
+
 def run_while_loop(
     cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried: tuple[Any, ...], operands: tuple[Any, ...]
 ) -> Any:
@@ -349,6 +365,38 @@ def run_scan(
     operands: tuple[Any, ...],
 ) -> Any:
     """magneto.scan, as a loop that autograd sees: what its backward would keep is left out."""
+    return run_steps(combine_fn, carried, xs, reverse, operands)
+
+
+def call_scan(
+    combine_fn: Callable[..., Any],
+    carried: tuple[Any, ...],
+    xs: tuple[torch.Tensor, ...],
+    kept: list[int],
+    reverse: bool,
+    operands: tuple[Any, ...],
+) -> Any:
+    """run_scan, as exported programs call it."""
+    count = sum(not isinstance(operand, torch.Tensor) for operand in operands)
+
+    def combine(*given: Any) -> Any:
+        results = combine_fn(*operands[:count], *given, *operands[count:])
+        return results[: len(carried)], results[len(carried) :]
+
+    found = scanned(combine, list(carried), list(xs), reverse) if has_slices(list(xs)) and carried else None
+    if found is None:
+        return run_steps(combine_fn, carried, xs, reverse, operands)
+    return (*found[0], *found[1])
+
+
+def run_steps(
+    combine_fn: Callable[..., Any],
+    carried: tuple[Any, ...],
+    xs: tuple[torch.Tensor, ...],
+    reverse: bool,
+    operands: tuple[Any, ...],
+) -> Any:
+    """The steps of run_scan, one after the other."""
     count = sum(not isinstance(operand, torch.Tensor) for operand in operands)
     sizes, tensors = operands[:count], operands[count:]
     order = range(xs[0].shape[0])

@@ -85,6 +85,11 @@ def _as_size(leaf: Leaf) -> Leaf:
     return leaf._replace(value=torch.zeros(1).expand(leaf.value), is_size=True)
 
 
+def last_name(source: str) -> str:
+    """Of `G['table']` and `L['self'].scale`: table, scale."""
+    return str(re.findall(r"\w+", source)[-1])
+
+
 def identifier(text: str) -> str:
     """A name in code."""
     name = re.sub(r"\W", "_", text.lower()) or "_"

@@ -125,7 +125,7 @@ class _Captured(_aot.Compilers):
     exports = True
 
     def __init__(
-        self, wants_program: bool, decompositions: Mapping[Any, Any] | None, target: Any, drafts: bool = False
+        self, wants_program: bool, decompositions: Mapping[Any, Any] | None, target: Any, drafts: bool
     ) -> None:
         super().__init__(_aot.nop, decompositions=decompositions)
         self.wants_program, self.drafts = wants_program, drafts
@@ -220,11 +220,6 @@ def _capture(
 
 
 # -- the program
-
-
-def _last_name(source: str) -> str:
-    """Of `G['table']` and `L['self'].scale`: table, scale."""
-    return str(re.findall(r"\w+", source)[-1])
 
 
 def _same(spec: InputSpec, _: Any) -> InputSpec:
@@ -418,7 +413,7 @@ class Assembly:
         }
         for name, value in zip(self.captured.names, self.captured.inputs, strict=True):
             if id(value) not in self._homes and id(value) not in own and not arguments.SIZE.search(name):
-                self._add_constant(attributes.get(id(value)) or _last_name(name), value)
+                self._add_constant(attributes.get(id(value)) or arguments.last_name(name), value)
         for node in lifted:
             value = getattr(self.captured.module, str(node.target))
             if isinstance(value, torch.Tensor):

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from magneto import exc
+from magneto import _control_flow, exc
 from magneto._export import origins
 
 Json = Any
@@ -28,6 +28,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
         *("eq", "ne", "ge", "le", "gt", "lt"),
     )
 } | {"min": min, "max": max}
+# And those that run regions, beside torch.cond.
+_LOOPS = {f"control_flow.{run.__name__}": run for run in (_control_flow.run_scan, _control_flow.run_while_loop)}
 _NAMED = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format: "memory_format"}
 # What a name in a path may have: it stands in generated code.
 _PATH = re.compile(r"[^\s\"'\\{}();=,#.]+(\.[^\s\"'\\{}();=,#.]+)*")
@@ -160,6 +162,9 @@ def encode_target(target: Any) -> str:
     name = getattr(target, "__name__", "")
     if _FUNCTIONS.get(name) is target:
         return f"operator.{name}"
+    for path, run in _LOOPS.items():
+        if run is target:
+            return path
     raise exc.NotYet(f"torch.export.save: a call of {target!r}, which is no operator")
 
 
@@ -168,6 +173,8 @@ def decode_target(name: str) -> Any:
     namespace, *rest = map(check_name, name.split("."))
     if namespace == "operator":
         return _FUNCTIONS[rest[0]]
+    if name in _LOOPS:
+        return _LOOPS[name]
     try:
         found: Any = getattr(torch.ops, namespace)
         for part in rest:

@@ -34,8 +34,8 @@ struct Trace {
   std::shared_ptr<autograd::Joint> joint;  // ...and what its gradients are
   std::string no_joint;                    // ...or why the torch level has to run under autograd
   fake::Counters counters;
-  std::vector<std::string> size_log;  // what happened to dynamic sizes, for TORCH_LOGS=dynamic
-  std::string violation;              // not empty: how the program contradicts a mark
+  std::vector<std::string> size_log;           // what happened to dynamic sizes, for TORCH_LOGS=dynamic
+  std::string violation;                       // not empty: how the program contradicts a mark
   std::vector<graph::Assumption> assumptions;  // of a draft
 };
 

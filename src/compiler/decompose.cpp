@@ -165,7 +165,11 @@ class Decomposition {
   }
 
   shapes::Expr now(shapes::Expr size) const {
-    return shapes::substitute(size, [&](shapes::Expr leaf) { return std::optional(symbols_.at(leaf.id())); });
+    return shapes::substitute(size, [&](shapes::Expr leaf) {
+      const auto known = symbols_.find(leaf.id());
+      if (known == symbols_.end()) throw Unsupported("decompositions, of a size that no input has");
+      return std::optional(known->second);
+    });
   }
 
   /// The sizes that data say in what the node has given.
@@ -477,14 +481,46 @@ void replace_in_regions(Graph& graph, Table& table, std::vector<std::string>& as
   }
 }
 
+/// Sizes of inputs that no operator reads are symbols, too: functions ask for them. Gives those that it has bound.
+std::set<int32_t> bind_all_sizes(Graph& graph) {
+  std::set<int32_t> bound;
+  for (const ValueId input : graph.inputs) {
+    const graph::TensorMeta& meta = graph.values[input].meta;
+    for (size_t dim = 0; meta.symbolic && dim < meta.sizes.size(); ++dim) {
+      int32_t id = -1;
+      shapes::any_leaf(meta.symbolic->sizes[dim], [&](shapes::Expr leaf) { return id = leaf.id(), true; });
+      const bool known = std::ranges::count(graph.symbols, id, &graph::SymbolBinding::symbol) > 0;
+      if (id < 0 || known || meta.symbolic->sizes[dim] != shapes::Expr::symbol(id)) continue;
+      graph.symbols.push_back({id, input, static_cast<int32_t>(dim), {0, INT64_MAX}, meta.sizes[dim]});
+      bound.insert(id);
+    }
+  }
+  return bound;
+}
+
+/// Of them, those that nothing reads now either.
+void unbind_unread(Graph& graph, std::set<int32_t> bound) {
+  for (const AtenNode& node : graph.aten_nodes) {
+    for (const graph::AtenArg& arg : node.args) {
+      const auto* sizes = std::get_if<graph::SizeArg>(&arg);
+      if (!sizes) continue;
+      for (const shapes::Expr size : sizes->sizes)
+        shapes::any_leaf(size, [&](shapes::Expr leaf) { return bound.erase(leaf.id()), false; });
+    }
+  }
+  std::erase_if(graph.symbols, [&](const graph::SymbolBinding& each) { return bound.contains(each.symbol); });
+}
+
 void replace_all(Functional& functional, Table& table, std::vector<std::string>& assumed) {
   replace_in_regions(functional.graph, table, assumed);
+  const std::set<int32_t> bound = bind_all_sizes(functional.graph);
   constexpr int kTimes = 10;
   for (int i = 0; decompose_once(functional, table, assumed); ++i) {
     if (i == kTimes) throw Unsupported("decompositions that lead to each other");
     take_out_writes(functional);
   }
   passes::eliminate_dead(functional);
+  unbind_unread(functional.graph, bound);
 }
 
 }  // namespace

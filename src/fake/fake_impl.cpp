@@ -42,6 +42,10 @@ bool SessionState::answer(const shapes::Relation& question) {
   return answer;
 }
 
+void SessionState::leave_unasked(std::function<bool()> ask) {
+  if (graph) purpose.unasked.push_back({graph->aten_nodes.size(), std::move(ask)});
+}
+
 bool SessionState::answer(SizeQuestion question, shapes::Expr a, shapes::Expr b) {
   if (hinting) return answer(question(a, b));
   auto& given = answers[question];
@@ -170,15 +174,19 @@ bool FakeImpl::has_contiguous_strides() const {
 c10::SymBool FakeImpl::sym_is_contiguous_custom(at::MemoryFormat format) const {
   if (state_->hinting) return is_contiguous_default(format);
   if (format == at::MemoryFormat::Contiguous && has_contiguous_strides()) return true;
-  const c10::SymIntArrayRef sizes = symbolic_->sizes, strides = symbolic_->strides;
-  switch (format) {
-    case at::MemoryFormat::ChannelsLast:
-      return c10::_compute_channels_last_contiguous_2d<c10::SymInt>(sizes, strides);
-    case at::MemoryFormat::ChannelsLast3d:
-      return c10::_compute_channels_last_contiguous_3d<c10::SymInt>(sizes, strides);
-    default:
-      return c10::_compute_contiguous<c10::SymInt>(sizes, strides, symbolic_->numel());
-  }
+  const auto ask = [format, symbolic = symbolic_] {
+    const c10::SymIntArrayRef sizes = symbolic->sizes, strides = symbolic->strides;
+    switch (format) {
+      case at::MemoryFormat::ChannelsLast:
+        return c10::_compute_channels_last_contiguous_2d<c10::SymInt>(sizes, strides);
+      case at::MemoryFormat::ChannelsLast3d:
+        return c10::_compute_channels_last_contiguous_3d<c10::SymInt>(sizes, strides);
+      default:
+        return c10::_compute_contiguous<c10::SymInt>(sizes, strides, symbolic->numel());
+    }
+  };
+  if (!state_->in_general || !state_->purpose.exports) return ask();
+  return asked_later(state_, is_contiguous_default(format), ask);
 }
 
 c10::SymBool FakeImpl::sym_is_non_overlapping_and_dense_custom() const {

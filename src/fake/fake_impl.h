@@ -52,11 +52,19 @@ struct SessionState {
   /// Code of PyTorch's runs that is right whatever the answers are: what nothing decides of sizes that only the data
   /// says is no question, where that code has a way for the general case.
   bool in_general = false;
+  /// What was taken for the general case in an exported graph, though a size of 1 may have it otherwise: that a tensor
+  /// is not contiguous, or has no such view. Where it is copied for that, it is by operator `next` of the graph.
+  struct Unasked {
+    size_t next;
+    std::function<bool()> ask;
+  };
+  void leave_unasked(std::function<bool()> ask);
   struct {
     /// Functions run whose operators become the graph's: floats of sizes are operators, too.
     bool decomposes = false;
     /// The graph is for export: what it is differentiated by is what runs it.
     bool exports = false;
+    std::vector<Unasked> unasked = {};
   } purpose;
 
   /// What was assumed of sizes that only data says.

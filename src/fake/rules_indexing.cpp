@@ -398,7 +398,9 @@ bool constant_pad_nd(C& call) {
               "Length of pad should be no more than twice the number of dimensions of the input. ", "Pad length is ",
               pad.size(), " while the input has ", self.dim(), " dimensions.");
   auto sizes = sizes_of<C>(self);
-  bool grows = false;
+  // Of a contiguous tensor the result has the same strides either way.
+  const FakeImpl* fake = as_fake(self);
+  bool grows = !kPlain<C> && (fake && fake->symbolic() ? fake->has_contiguous_strides() : self.is_contiguous());
   for (int64_t i = 0; i < padded; ++i) {
     Size<C>& size = sizes[self.dim() - 1 - i];
     const Size<C>&low = pad[2 * i], &high = pad[2 * i + 1];

@@ -127,7 +127,15 @@ bool reshaped(const C& call, View<C>& view) {
     sizes = at::infer_size_dv(asked, self.sym_numel());
   }
   using List = at::ArrayRef<Size<C>>;
-  auto strides = at::detail::computeStride(List(view.sizes), List(view.strides), sizes);
+  std::optional<Sizes<C>> strides;
+  if constexpr (kPlain<C>) {
+    strides = at::detail::computeStride(List(view.sizes), List(view.strides), sizes);
+  } else {
+    auto& unasked = as_fake(self)->state().purpose.unasked;
+    const size_t asked = unasked.size();
+    strides = at::detail::computeStride(List(view.sizes), List(view.strides), sizes);
+    if (strides) unasked.resize(asked);  // it is a view with sizes of 1 as well
+  }
   TORCH_CHECK(
       strides.has_value(),
       "view size is not compatible with input tensor's size and stride (at least one dimension spans across two "

@@ -48,7 +48,10 @@ Session::Impl::Impl(graph::Graph& graph) : graph(graph), state(std::make_shared<
   state->serials.resize(graph.values.size());
 }
 
-Session::Impl::~Impl() { state->graph = nullptr; }
+Session::Impl::~Impl() {
+  state->graph = nullptr;
+  state->purpose.unasked.clear();  // they hold sizes, which hold the state
+}
 
 c10::intrusive_ptr<ValueIdentity> Session::Impl::identify(graph::ValueId value) {
   state->serials.resize(static_cast<size_t>(value) + 1);
@@ -309,8 +312,9 @@ void Session::set_decomposes() { impl_->state->purpose.decomposes = true; }
 
 std::function<void()> Session::remember_sizes() const {
   return [state = impl_->state, sizes = impl_->state->sizes, checks = impl_->state->checks,
-          answers = impl_->state->answers, layouts = impl_->state->layouts] {
+          answers = impl_->state->answers, layouts = impl_->state->layouts, unasked = impl_->state->purpose.unasked] {
     state->sizes = sizes;
+    state->purpose.unasked = unasked;
     state->checks = checks;
     state->answers = answers;
     state->layouts = layouts;

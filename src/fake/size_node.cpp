@@ -43,8 +43,9 @@ class AnswerNode final : public c10::SymNodeImpl {
   const bool value_;
 };
 
-/// A question about sizes that only the data says, which nothing decides: asked once somebody needs the answer. Code of
-/// PyTorch's that is right either way takes the general case.
+/// A question about sizes that only the data says, or those of an exported graph, which nothing decides: asked once
+/// somebody needs the answer. Code of PyTorch's that is right either way takes the general case; with sizes of an
+/// exported graph where the example is one, so that a size of 1 is none of its own.
 class QuestionNode final : public c10::SymNodeImpl {
  public:
   QuestionNode(std::shared_ptr<SessionState> state, shapes::Relation question)
@@ -56,8 +57,8 @@ class QuestionNode final : public c10::SymNodeImpl {
   bool has_hint() override { return true; }
   bool guard_bool(const char*, int64_t) override { return state_->answer(question_); }
   bool guard_size_oblivious(const char*, int64_t) override { return state_->answer(question_); }
-  bool guard_or_false(const char*, int64_t) override { return known().value_or(false); }
-  bool guard_or_true(const char*, int64_t) override { return known().value_or(true); }
+  bool guard_or_false(const char*, int64_t) override { return general(false); }
+  bool guard_or_true(const char*, int64_t) override { return general(true); }
   bool statically_known_true(const char*, int64_t) override { return known().value_or(false); }
   bool expect_true(const char*, int64_t) override { return state_->answer(question_); }
   bool bool_() override { return state_->answer(question_); }
@@ -77,10 +78,53 @@ class QuestionNode final : public c10::SymNodeImpl {
   std::string _graph_repr() override { return str(); }
 
  private:
-  std::optional<bool> known() const { return state_->sizes.evaluate(question_); }
+  std::optional<bool> known() const { return state_->sizes.decide(question_); }
+  bool general(bool answer) const {
+    if (const auto answer_known = known()) return *answer_known;
+    const bool of_data = state_->sizes.is_unbacked(question_.difference);
+    const bool is_now = of_data || shapes::holds(question_.kind, state_->sizes.example(question_.difference)) == answer;
+    if (!is_now) return state_->answer(question_);
+    if (!of_data) state_->leave_unasked([state = state_.get(), asked = question_] { return state->answer(asked); });
+    return answer;
+  }
 
   const std::shared_ptr<SessionState> state_;
   const shapes::Relation question_;
+};
+
+class AskedLaterNode final : public c10::SymNodeImpl {
+ public:
+  AskedLaterNode(std::shared_ptr<SessionState> state, bool now, std::function<bool()> ask)
+      : state_(std::move(state)), now_(now), ask_(std::move(ask)) {}
+  bool is_int() override { return false; }
+  bool is_bool() override { return true; }
+  bool is_float() override { return false; }
+  bool is_symbolic() override { return true; }
+  bool has_hint() override { return true; }
+  bool guard_bool(const char*, int64_t) override { return answer(); }
+  bool guard_size_oblivious(const char*, int64_t) override { return answer(); }
+  bool guard_or_false(const char*, int64_t) override { return answer(); }
+  bool guard_or_true(const char*, int64_t) override { return answer(); }
+  bool statically_known_true(const char*, int64_t) override { return false; }
+  bool expect_true(const char*, int64_t) override { return answer(); }
+  bool bool_() override { return answer(); }
+  c10::SymNode wrap_bool(bool value) override { return c10::make_intrusive<AnswerNode>(value); }
+  c10::SymNode sym_not() override { return wrap_bool(!answer()); }
+  c10::SymNode sym_or(const c10::SymNode& other) override { return wrap_bool(answer() || other->bool_()); }
+  c10::SymNode sym_and(const c10::SymNode& other) override { return wrap_bool(answer() && other->bool_()); }
+  std::string str() override { return now_ ? "True" : "False"; }
+  std::string _graph_repr() override { return str(); }
+
+ private:
+  bool answer() const {
+    if (now_) return ask_();
+    state_->leave_unasked(ask_);
+    return false;
+  }
+
+  const std::shared_ptr<SessionState> state_;
+  const bool now_;
+  const std::function<bool()> ask_;
 };
 
 /// What a float of sizes is made of, and the size that it is, if it is a whole number.
@@ -270,8 +314,10 @@ class SizeNode final : public c10::SymNodeImpl {
     return c10::make_intrusive<SizeNode>(state_, expr.is_polynomial() ? expr : state_->sizes.simplified(expr));
   }
   c10::SymNode ask(SizeQuestion question, Expr a, Expr b) {
-    if (state_->in_general && !state_->hinting && !state_->sizes.evaluate(question(a, b))) {
-      return c10::make_intrusive<QuestionNode>(state_, question(a, b));
+    if (state_->in_general && !state_->hinting) {
+      const shapes::Relation asked = question(a, b);
+      const auto known = state_->purpose.exports ? state_->sizes.decide(asked) : state_->sizes.evaluate(asked);
+      if (!known) return c10::make_intrusive<QuestionNode>(state_, asked);
     }
     return wrap_bool(state_->answer(question, a, b));
   }
@@ -281,6 +327,10 @@ class SizeNode final : public c10::SymNodeImpl {
 };
 
 }  // namespace
+
+c10::SymBool asked_later(const std::shared_ptr<SessionState>& state, bool now, std::function<bool()> ask) {
+  return c10::SymBool(c10::SymNode(c10::make_intrusive<AskedLaterNode>(state, now, std::move(ask))));
+}
 
 c10::SymInt to_symint(const std::shared_ptr<SessionState>& state, shapes::Expr expr) {
   if (expr.is_constant()) return c10::SymInt(expr.number());

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <ATen/core/ivalue.h>
+#include <c10/core/SymBool.h>
 #include <c10/core/SymInt.h>
 #include <c10/core/SymNodeImpl.h>
 
@@ -24,6 +25,9 @@ c10::SymInt to_symint(const std::shared_ptr<SessionState>& state, shapes::Expr e
 
 /// What a SymInt stands for; one of somebody else's is asked for its number.
 shapes::Expr expr_of(const c10::SymInt& size);
+
+/// A bool of an exported graph that is `now` in this run: false is taken for the general case, and noted.
+c10::SymBool asked_later(const std::shared_ptr<SessionState>& state, bool now, std::function<bool()> ask);
 
 /// A float that each run finds in a tensor of one element; `now` in this one.
 c10::SymFloat to_symfloat(const std::shared_ptr<SessionState>& state, const at::Tensor& holder, double now);

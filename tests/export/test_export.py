@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -181,9 +182,9 @@ def both(x: torch.Tensor, y: torch.Tensor) -> Any:
 )
 def test_sizes_that_vary(dynamic_shapes: Any) -> None:
     program = export(both, (X, Y), dynamic_shapes=dynamic_shapes)
-    assert "VR[2, 9]" in str(program.range_constraints)
+    (low,) = re.findall(r"VR\[([12]), 9\]", str(program.range_constraints))
     module = program.module()
-    for rows in (2, 3, 8):
+    for rows in (int(low), 3, 8):
         x, y = torch.randn(rows, 4), torch.randn(rows, 4)
         assert_same(module(x, y), both(x, y))
     with pytest.raises(RuntimeError, match=r"\*args\[0\].shape\[0\] to be <= 9, but got 10"):
@@ -266,8 +267,8 @@ VIOLATED: dict[str, tuple[Callable[..., Any], Any, Any, list[str], Callable[[], 
         lambda x, y: x @ y[:, :16] if x.shape[0] <= 16 else y,
         (torch.ones(8, 16), torch.ones(16, 32)),
         ((Dim("x0"), Dim("x1")), (Dim("y0"), Dim("y1"))),
-        ["x0 = Dim('x0', max=16)", "y1 = Dim('y1', min=17)", "y0 = x1"],
-        lambda: ((Dim("x0", max=16), Dim("x1")), (Dim("x1"), Dim("y1", min=17))),
+        ["x0 = Dim('x0', max=16)", "y1 = Dim('y1', min=16)", "y0 = x1"],
+        lambda: ((Dim("x0", max=16), Dim("x1")), (Dim("x1"), Dim("y1", min=16))),
     ),
     "one more": (
         lambda x, y: x + y[1:],

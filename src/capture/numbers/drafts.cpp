@@ -39,10 +39,8 @@ std::string text_of(bool answer) { return answer ? "True" : "False"; }
 
 void note(Capture& c, BreakReason reason, std::string question, std::string answer) {
   const BreakInfo info = break_info(reason, question);
-  graph::Assumption made{.question = std::move(question),
-                         .answer = std::move(answer),
-                         .explanation = info.explanation,
-                         .hint = info.hint};
+  graph::Assumption made{
+      .question = std::move(question), .answer = std::move(answer), .explanation = info.explanation, .hint = info.hint};
   if (reason == BreakReason::UnsupportedOperator) made.kind = graph::Assumption::Kind::MissingFake;
   const InterpFrame* frame = c.frame;
   while (frame && frame->caller && module_of(frame->globals).starts_with("torch.")) frame = frame->caller;

@@ -319,6 +319,26 @@ static bool needs_gradient(PyObject* object) {
                      needs_gradient);
 }
 
+namespace {
+
+/// The program itself asks how its tensor lies in memory: it may go either way, so that no answer is a general one.
+class ProgramAsks {
+ public:
+  ProgramAsks(fake::Session& session, PyObject* callable) : session_(session) {
+    if (c_function_name(callable) == "is_contiguous") before_ = session.set_in_general(false);
+  }
+  ~ProgramAsks() {
+    if (before_) session_.set_in_general(*before_);
+  }
+  ProgramAsks(const ProgramAsks&) = delete;
+
+ private:
+  fake::Session& session_;
+  std::optional<bool> before_;
+};
+
+}  // namespace
+
 Ref TorchCalls::call_torch(PyObject* callable, const CallArgs& args) {
   if (Ref result = c.gradients.call_with_data(callable, args)) return result;
   std::vector<Ref> resolved;
@@ -381,6 +401,7 @@ Ref TorchCalls::call_torch(PyObject* callable, const CallArgs& args) {
   for (PyObject* value : values.values) {
     if (is_generator(value)) draw_from(value);
   }
+  const ProgramAsks scope(*c.session, callable);
   // By name it would be the method of a class that has one of its own.
   const bool method = Py_TYPE(target) == &PyMethodDescr_Type &&
                       (values.positional() == 0 || is_exact_tensor_type(Py_TYPE(values.values[0])));
