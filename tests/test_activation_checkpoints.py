@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import models
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential, create_selective_checkpoint_contexts
@@ -64,6 +65,20 @@ def with_partial(block: Any, x: torch.Tensor) -> torch.Tensor:
     return checkpoint(functools.partial(block, scale=x.mean()), x, use_reentrant=False)
 
 
+def with_the_layer_as_argument(block: Any, x: torch.Tensor) -> torch.Tensor:
+    return checkpoint(functools.partial(Block.forward, block, scale=x.mean()), x, use_reentrant=False)
+
+
+def with_tensors_in_containers(block: Any, x: torch.Tensor) -> torch.Tensor:
+    def inner(x: torch.Tensor, pair: Any, more: Any, options: Any, of: Any = None) -> torch.Tensor:
+        more.append((pair[0] + options["shift"]).view(options["shape"]))
+        return of(x, pair[1]) + more[0] * more[1]
+
+    part = functools.partial(inner, of=block)
+    options = {"shift": x.cos(), "shape": x.shape}
+    return checkpoint(part, x, (x.mean(), x.std()), [x.sin()], options=options, use_reentrant=False)
+
+
 def save_products() -> Any:
     return create_selective_checkpoint_contexts([torch.ops.aten.addmm.default, torch.ops.aten.mm.default])
 
@@ -88,6 +103,8 @@ STYLES: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
     "parts": in_parts,
     "parts_of_a_list": in_parts_of_a_list,
     "partial": with_partial,
+    "layer_as_argument": with_the_layer_as_argument,
+    "containers": with_tensors_in_containers,
     "nested": nested,
 }
 
@@ -248,3 +265,27 @@ def test_what_is_written_inside_is_written_once() -> None:
                 compiled(torch.rand(2, 8))
                 checkpoint(other, torch.rand(2, 8), use_reentrant=False).sum()
         assert model.calls == other.calls
+
+
+@pytest.mark.parametrize("name", ["bert", "llama", "t5"])
+def test_layers_of_transformers(name: str) -> None:
+    """They are handed to `checkpoint` as arguments of a functools.partial, with tuples of tensors beside them."""
+    model = models.build(name).train()
+    model.gradient_checkpointing_enable()
+    compiled = magneto.compile(model, fullgraph=True)
+    given = models.inputs(name)
+
+    def train(call: Any) -> Any:
+        torch.manual_seed(1)
+        model.zero_grad()
+        loss = sum(
+            value.pow(2).mean()
+            for value in call(**given).values()
+            if isinstance(value, torch.Tensor) and value.requires_grad
+        )
+        loss.backward()
+        return loss.detach(), [weight.grad for weight in model.parameters()]
+
+    want, got = train(model), train(compiled)
+    torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-4)
+    assert magneto.stats()["no_joint"] == {}

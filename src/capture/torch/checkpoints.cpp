@@ -146,6 +146,75 @@ Ref constant_partial(Capture& capture, PyObject* partial) {
   return checked(PyObject_Call(reinterpret_cast<PyObject*>(Py_TYPE(partial)), values.get(), named.get()));
 }
 
+/// What each run hands on for the value: itself, where it is a tensor or the same in all runs; of a container that the
+/// segment has made of such ones, one of its own, as it is now. Null: it is none.
+Ref handed_on(Capture& capture, PyObject* value) {
+  if (is_tensor(value) || is_scalar(value) || is_identity_constant(value)) return Ref::borrow(value);
+  if (capture.world.is_outside(value)) return {};
+  const bool is_shape = Py_TYPE(value) == size_class();
+  if (is_shape || PyTuple_CheckExact(value) || PyList_CheckExact(value)) {
+    const Ref items = checked(PySequence_List(value));
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
+      Ref item = handed_on(capture, PyList_GET_ITEM(items.get(), i));
+      if (!item || PyList_SetItem(items.get(), i, item.release()) < 0) return {};
+    }
+    if (is_shape) return Ref::borrow(value);
+    return PyList_CheckExact(value) ? items : checked(PyList_AsTuple(items.get()));
+  }
+  if (!PyDict_CheckExact(value)) return {};
+  Ref copy = checked(PyDict_New());
+  PyObject *name, *of_name;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(value, &position, &name, &of_name)) {
+    const Ref item = PyUnicode_CheckExact(name) ? handed_on(capture, of_name) : Ref();
+    if (!item || PyDict_SetItem(copy.get(), name, item.get()) < 0) return {};
+  }
+  return copy;
+}
+
+/// What a run calls: the function, which has the arguments that are objects (a layer, its options) as parts of its own,
+/// with the others.
+struct Recorded {
+  Ref function;
+  CallArgs args;
+  std::vector<Ref> held;
+};
+
+/// Nothing: it is no constant.
+std::optional<Recorded> recorded(Capture& capture, const Checkpoint& call) {
+  const auto& values = call.args.values;
+  const size_t positional = call.args.positional();
+  std::vector<Ref> given;
+  for (PyObject* value : values) given.push_back(handed_on(capture, value));
+  size_t bound = positional;
+  while (bound > 0 && given[bound - 1]) --bound;
+  Ref options = checked(PyDict_New()), names = checked(PyList_New(0));
+  Recorded result;
+  for (size_t i = bound; i < values.size(); ++i) {
+    if (given[i]) result.args.values.push_back(given[i].get());
+    if (i < positional) continue;
+    PyObject* const name = call.args.keyword(i);
+    if ((given[i] ? PyList_Append(names.get(), name) : PyDict_SetItem(options.get(), name, values[i])) < 0)
+      throw PythonError{};
+  }
+  result.held = std::move(given);
+  if (PyList_GET_SIZE(names.get()) > 0) {
+    result.held.push_back(checked(PyList_AsTuple(names.get())));
+    result.args.kwnames = result.held.back().get();
+  }
+  Ref function = Ref::borrow(call.function);
+  if (bound > 0 || PyDict_GET_SIZE(options.get()) > 0) {
+    static constinit Imported partial("functools", "partial");
+    Ref parts = checked(PyTuple_New(static_cast<Py_ssize_t>(bound) + 1));
+    PyTuple_SET_ITEM(parts.get(), 0, function.release());
+    for (size_t i = 0; i < bound; ++i) PyTuple_SET_ITEM(parts.get(), i + 1, Py_NewRef(values[i]));
+    function = checked(PyObject_Call(partial.get(), parts.get(), options.get()));
+  }
+  result.function = constant_function(capture, function.get());
+  if (!result.function) return std::nullopt;
+  return result;
+}
+
 /// False: some are no constants.
 bool copy_defaults(Capture& capture, PyFunctionObject* of, PyObject* to) {
   if (of->func_defaults) {
@@ -252,14 +321,12 @@ Ref Gradients::checkpoint(const CallArgs& given) {
   }
   if (!c.world.is_outside(call->function) && !call->reentrant) unfold_partial(*call);
   c.numbers.specialize_all(call->args);
-  const bool plain = std::ranges::all_of(
-      call->args.values, [](PyObject* arg) { return is_tensor(arg) || is_scalar(arg) || is_identity_constant(arg); });
-  const Ref function = plain ? constant_function(c, call->function) : Ref();
-  if (!function) return {};
+  const std::optional<Recorded> run = recorded(c, *call);
+  if (!run || (call->reentrant && run->args.values.size() < call->args.values.size())) return {};
   static constinit Imported checkpointed("magneto._forward", "checkpointed"),
       reentrant("magneto._forward", "reentrant");
   const Ref target =
-      checked(PyObject_CallFunctionObjArgs(checkpointed.get(), function.get(), call->options.get(), nullptr));
+      checked(PyObject_CallFunctionObjArgs(checkpointed.get(), run->function.get(), call->options.get(), nullptr));
   const Ref apply = call->reentrant ? native_apply(checked(PyObject_CallNoArgs(reentrant.get())).get()) : Ref();
   NonResumable scope(c);
   const int64_t writes = c.overlays.writes;
@@ -267,7 +334,7 @@ Ref Gradients::checkpoint(const CallArgs& given) {
   const size_t operators = c.graph.aten_nodes.size();
   const CallArgs& args = call->args;
   Ref result = c.torch.record(
-      graph::TorchNode::Kind::CallFunction, target.get(), args.values, args.kwnames,
+      graph::TorchNode::Kind::CallFunction, target.get(), run->args.values, run->args.kwnames,
       [&] {
         const CalledBack called_back(c.mode);
         if (!call->reentrant) {
