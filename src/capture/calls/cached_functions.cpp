@@ -146,19 +146,15 @@ bool computes_from_constants(const graph::Graph& graph, size_t first) {
   return true;
 }
 
-bool is_global_state_unchanged(Capture& capture) {
+/// Nothing has been done in the segment that code called in front of it could find otherwise.
+bool may_be_called_first(Capture& capture) {
   guards::GlobalState now = guards::GlobalState::read();
   now.dispatch_included = capture.start_state.dispatch_included;  // the capture's own
   now.dispatch_excluded = capture.start_state.dispatch_excluded;
-  return now == capture.start_state;
+  return now == capture.start_state && capture.overlays.writes == 0 && capture.deferred.calls.empty();
 }
 
-/// Nothing has been done in the segment that code called in front of it could find otherwise.
-bool may_be_called_first(Capture& capture) {
-  return is_global_state_unchanged(capture) && capture.overlays.writes == 0 && capture.deferred.calls.empty();
-}
-
-/// ...that is a module, or of one: variables of contexts at most, and objects of other classes.
+/// ...that is a module, or of one: variables of contexts and PyTorch's modes at most, and objects of other classes.
 bool has_left_modules(Capture& capture) {
   const auto is_dirty = [](const auto& entry) { return entry.second.dirty; };
   const auto is_apart = [](const std::unique_ptr<Overlay>& overlay) {
@@ -166,8 +162,7 @@ bool has_left_modules(Capture& capture) {
     return !overlay->items && !PyType_Check(overlay->object) &&
            !PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(torch_module_class()));
   };
-  return is_global_state_unchanged(capture) && capture.containers.tails.empty() &&
-         std::ranges::none_of(capture.containers.shadows, is_dirty) &&
+  return capture.containers.tails.empty() && std::ranges::none_of(capture.containers.shadows, is_dirty) &&
          std::ranges::all_of(capture.overlays.all, is_apart) &&
          std::ranges::all_of(capture.deferred.calls, ContextVariables::is_change);
 }

@@ -52,6 +52,7 @@ bool ObjectProtocol::truth(PyObject* value) {
   if (is_tensor(value)) {
     if (const Ref now = truth_of_state(c, value)) return now.get() == Py_True;
     if (const std::optional<bool> now = drafts::truth(c, value)) return *now;
+    if (const Ref usual = usual_truth(c, value)) return usual.get() == Py_True;
     static PyObject* const bool_type = reinterpret_cast<PyObject*>(&PyBool_Type);
     PyObject* args[] = {value};
     try {

@@ -2,6 +2,9 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
@@ -16,7 +19,7 @@ namespace {
 
 /// More operators than these, and tensors of more elements, are not computed for the sake of a bool.
 constexpr size_t kMostComputed = 64;
-constexpr int64_t kMostElements = 1 << 20;
+constexpr int64_t kMostElements = 1 << 20, kMostFilled = 1 << 23;
 
 at::Tensor state_of(at::Generator generator) {
   const std::scoped_lock lock(generator.mutex());
@@ -95,6 +98,7 @@ bool Computation::collect(const std::vector<graph::ValueId>& ids) {
   if (!collect_operators()) return false;
   std::ranges::reverse(part_.aten_nodes);
   return std::ranges::all_of(needed_, [&](graph::ValueId each) {
+    if (is_filled(each)) return add_filled(each);
     const graph::Value& value = c.graph.values[each];
     const bool is_made = value.kind == graph::ValueKind::Result && value.producer >= 0;  // in this graph
     return is_made || value.kind == graph::ValueKind::Constant || add_input(each);
@@ -104,7 +108,7 @@ bool Computation::collect(const std::vector<graph::ValueId>& ids) {
 bool Computation::collect_operators() {
   const auto& nodes = c.graph.aten_nodes;
   for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
-    const auto is_needed = [&](graph::ValueId result) { return needed_.contains(result); };
+    const auto is_needed = [&](graph::ValueId result) { return needed_.contains(result) && !is_filled(result); };
     if (!std::ranges::any_of(node->results, is_needed) && !writes_what_is_needed(*node)) continue;
     if (!may_run(*node)) return false;
     bool complete = need_symbols(*node);
@@ -127,10 +131,17 @@ bool Computation::may_run(const graph::AtenNode& node) const {
 bool Computation::need(graph::ValueId id) {
   if (id == graph::kNoValue) return false;
   if (!needed_.insert(id).second) return true;
+  const int64_t elements = c10::multiply_integers(c.graph.values[id].meta.sizes);
+  if (is_filled(id)) return elements <= kMostFilled;
   groups_.insert(aliases_.group(id));
   if (extent_ == Extent::All) return true;
   const bool writes_input = aliases_.written(id) && aliases_.input(id);
-  return !writes_input && c10::multiply_integers(c.graph.values[id].meta.sizes) <= kMostElements;
+  return !writes_input && elements <= (extent_ == Extent::Filled ? kMostFilled : kMostElements);
+}
+
+bool Computation::is_filled(graph::ValueId id) const {
+  const graph::Value& value = c.graph.values[id];
+  return extent_ == Extent::Filled && value.kind != graph::ValueKind::Constant && c10::isFloatingType(value.meta.dtype);
 }
 
 bool Computation::need_symbols(const graph::AtenNode& node) {
@@ -154,6 +165,19 @@ bool Computation::writes_what_is_needed(const graph::AtenNode& node) const {
     graph::for_each_tensor(node.args[i], [&](graph::ValueId id) { writes |= groups_.contains(aliases_.group(id)); });
   }
   return writes;
+}
+
+bool Computation::add_filled(graph::ValueId id) {
+  const graph::TensorMeta& meta = c.graph.values[id].meta;
+  if (!meta.device.is_cpu()) return false;
+  const Real scope;
+  at::Tensor filling = filling_ == Filling::Zeros  ? at::zeros(meta.sizes, at::kFloat)
+                       : filling_ == Filling::Ones ? at::ones(meta.sizes, at::kFloat)
+                                                   : at::randn(meta.sizes, at::kFloat);
+  if (filling_ == Filling::Large) filling.mul_(1000);
+  part_.inputs.push_back(id);
+  inputs_.push_back(filling.to(meta.dtype));
+  return true;
 }
 
 bool Computation::add_input(graph::ValueId id) {

@@ -13,11 +13,14 @@ namespace magneto::capture {
 
 class Computation {
  public:
-  /// Few operators on small tensors, without effects; the same from modules' small buffers alone; all that there are,
-  /// those of libraries included, as in a draft.
-  enum class Extent : uint8_t { Small, OfState, All };
+  /// Few operators on small tensors, without effects; the same from modules' small buffers alone; the same with
+  /// fillings in place of floats; all that there are, those of libraries included, as in a draft.
+  enum class Extent : uint8_t { Small, OfState, Filled, All };
+  /// What stands in place of floats, whatever they follow from.
+  enum class Filling : uint8_t { Zeros, Ones, Normal, Large };
 
   explicit Computation(Capture& capture, Extent extent = Extent::Small);
+  Computation(Capture& capture, Filling filling) : Computation(capture, Extent::Filled) { filling_ = filling; }
 
   /// They may be read within a `Real`. Nothing: they are not to be had.
   std::optional<std::vector<at::Tensor>> values(const std::vector<graph::ValueId>& ids);
@@ -55,13 +58,16 @@ class Computation {
   bool need_symbols(const graph::AtenNode& node);
   bool need_symbols(shapes::Expr size);
   bool writes_what_is_needed(const graph::AtenNode& node) const;
+  bool is_filled(graph::ValueId id) const;
   bool add_input(graph::ValueId id);
+  bool add_filled(graph::ValueId id);
   /// The value that tells a data-dependent symbol.
   const graph::SymbolBinding* binding_of(shapes::Expr symbol) const;
   int64_t evaluate(shapes::Expr size);
 
   Capture& c;
   const Extent extent_;
+  Filling filling_ = Filling::Zeros;
   const graph::Aliases aliases_;
   graph::Graph part_;
   std::optional<graph::OperatorRun> run_;

@@ -4,6 +4,9 @@
 // that, and each run checks it (magneto::assume): where it is the other one, CPython runs the segment. Where that comes
 // often, the next capture ends in front of the `item()`. `bool(mask.any())` is the same.
 //
+// What follows from much, or from random numbers (`isfinite(hidden).all()` behind dropout), is not computed for that.
+// If it asks for what is unusual, the capture goes on with what is usual.
+//
 // A torch.amp.GradScaler asks whether all gradients are finite: that they are is assumed without computing them. It is
 // so but for the few steps in which the scale is found, so each of the others is one graph, and these CPython runs,
 // however many there are.
@@ -94,28 +97,62 @@ Ref truth_of_state(Capture& c, PyObject* object) {
   return bool_of_data(c, c.torch.call_torch(ne.get(), {{object, zero}}).get(), /*of_state=*/true);
 }
 
+namespace {
+
+/// What a bool is that asks for the unusual, `isfinite(x).all()`: the same whatever the floats are that it follows
+/// from.
+std::optional<bool> usual_bool(Capture& c, graph::ValueId id) {
+  using Filling = Computation::Filling;
+  std::optional<bool> usual;
+  for (const Filling filling : {Filling::Zeros, Filling::Ones, Filling::Normal, Filling::Large}) {
+    const std::optional<bool> answer = Computation(c, filling).value(id, read_bool);
+    if (!answer || usual.value_or(*answer) != *answer) return {};
+    usual = answer;
+  }
+  return usual;
+}
+
+/// A bool of the data, of which something may be assumed. kNoValue: it is none.
+graph::ValueId data_bool(Capture& c, PyObject* object) {
+  if (!is_fake_tensor(object) || transform_depth() > 0) return graph::kNoValue;
+  if (c.mode.backwards_run) return graph::kNoValue;  // where CPython could run nothing instead
+  const at::Tensor& tensor = unpack_tensor(object);
+  const bool is_bool = tensor.scalar_type() == at::kBool && tensor.numel() == 1 && !fake::known_value(tensor);
+  return is_bool && !c.torch.is_overridden({&object, 1}) ? c.session->value_of(tensor) : graph::kNoValue;
+}
+
+Ref assumed(Capture& c, PyObject* object, bool now, std::string what) {
+  static constinit Imported logical_not("torch", "logical_not");
+  const Ref condition = now ? Ref::borrow(object) : c.torch.call_torch(logical_not.get(), {{object}});
+  assume_holds(c, condition.get(), std::move(what) + (now ? "True" : "False"));
+  c.feedback.checks_data_sizes = true;
+  return Ref::borrow(now ? Py_True : Py_False);
+}
+
+constexpr char kOfData[] = "a bool that the data say is ";
+
+}  // namespace
+
 Ref bool_of_data(Capture& c, PyObject* object, bool of_state) {
   const bool drafts = c.options.drafts && !of_state;
-  if ((!c.options.assumes_bools && !drafts) || !is_fake_tensor(object) || transform_depth() > 0) return {};
-  if (c.mode.backwards_run) return {};  // where CPython could run nothing instead
-  const at::Tensor& tensor = unpack_tensor(object);
-  if (tensor.scalar_type() != at::kBool || tensor.numel() != 1 || fake::known_value(tensor)) return {};
-  if (c.torch.is_overridden({&object, 1})) return {};
-  const graph::ValueId id = c.session->value_of(tensor);
+  if (!c.options.assumes_bools && !drafts) return {};
+  const graph::ValueId id = data_bool(c, object);
   if (id == graph::kNoValue) return {};
   using Extent = Computation::Extent;
   const Extent extent = drafts ? Extent::All : of_state ? Extent::OfState : Extent::Small;
-  const std::optional<bool> now = Computation(c, extent).value(id, read_bool);
+  std::optional<bool> now = Computation(c, extent).value(id, read_bool);
+  if (!now && extent == Extent::Small) now = usual_bool(c, id);
   if (!now) return {};
-
-  static constinit Imported logical_not("torch", "logical_not");
-  const Ref condition = *now ? Ref::borrow(object) : c.torch.call_torch(logical_not.get(), {{object}});
-  const std::string what =
-      (of_state ? runtime::kNoted : std::string("a bool that the data say is ")) + (*now ? "True" : "False");
-  assume_holds(c, condition.get(), what);
+  Ref result = assumed(c, object, *now, of_state ? runtime::kNoted : kOfData);
   if (drafts) drafts::note(c, BreakReason::DataDependentBranch, "data-dependent jump", *now ? "True" : "False");
-  c.feedback.checks_data_sizes = true;
-  return Ref::borrow(*now ? Py_True : Py_False);
+  return result;
+}
+
+Ref usual_truth(Capture& c, PyObject* object) {
+  if (!c.options.assumes_bools) return {};
+  const graph::ValueId id = data_bool(c, object);
+  const std::optional<bool> usual = id == graph::kNoValue ? std::nullopt : usual_bool(c, id);
+  return usual ? assumed(c, object, *usual, kOfData) : Ref();
 }
 
 }  // namespace magneto::capture

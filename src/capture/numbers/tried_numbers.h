@@ -21,6 +21,8 @@ void assume_holds(Capture& capture, PyObject* condition, const std::string& what
 /// The same of `if tensor:`, where a module asks what it has noted (`if self.n_averaged > 0`): it hardly ever changes.
 /// Of what the program is given, the segment ends there, and both ways go on.
 Ref truth_of_state(Capture& capture, PyObject* tensor);
+/// The same of one that asks for what is unusual (`if not isfinite(x).all():`): it is as it is for all usual numbers.
+Ref usual_truth(Capture& capture, PyObject* tensor);
 
 /// A torch.amp.GradScaler decides here whether the optimizer steps, by a float of the data; segments assume that it
 /// does. (data_bools.cpp)
