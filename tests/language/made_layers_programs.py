@@ -504,6 +504,12 @@ def spectrally_normed(x):
     return nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4))(x)
 
 
+@programs(*TWICE)
+def normed_by_weight(x):
+    torch.manual_seed(0)
+    return nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))(x)
+
+
 @programs(*TWICE, breaks=True)
 def weight_normed(x):
     torch.manual_seed(0)

@@ -165,6 +165,17 @@ def weak_keys():
 
 
 @programs.made()
+def weak_keys_that_are_classes():
+    part = nn.Linear(1, 1)
+    scales = weakref.WeakKeyDictionary({nn.Linear: 2.0, torch.Tensor: 3.0})
+
+    def program(x):
+        return x * scales[type(part)], nn.ReLU in scales, type(x) in scales, scales.get(nn.Module)
+
+    return program
+
+
+@programs.made()
 def weak_values():
     parts = [nn.Identity(), nn.ReLU()]
     by_name = weakref.WeakValueDictionary(a=parts[0], b=parts[1])

@@ -97,7 +97,8 @@ PyObject* World::original_key(PyObject* key) {
   }
   if (PyWeakref_CheckRefExact(key)) {  // as what it refers to, which a guard pins
     PyObject* referent = PyWeakref_GET_OBJECT(key);
-    return is_outside(referent) && is_identity_key(referent) && original_key(referent) ? key : nullptr;
+    const bool known = is_identity_constant(referent) || (is_outside(referent) && is_identity_key(referent));
+    return known && original_key(referent) ? key : nullptr;
   }
   if (!is_identity_key(key) && !PyFunction_Check(key)) return nullptr;
   guard_classes(c, key, Question::Hash, 0);
