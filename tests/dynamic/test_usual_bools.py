@@ -14,6 +14,9 @@ import magneto
 Tensor = torch.Tensor
 
 
+MASK, NUMBERS = torch.tensor([True, False, True, False]), torch.tensor([1, 2, 3])
+
+
 def as_in_detr(x: Tensor) -> Tensor:
     y = torch.nn.functional.dropout(x * 2, 0.1)
     if not torch.isfinite(y).all():
@@ -45,6 +48,19 @@ def a_number(x: Tensor) -> Tensor:
 def of_a_sum(x: Tensor) -> Tensor:
     loss = torch.nn.functional.dropout(x, 0.3).square().sum()
     return x * 0 if torch.isnan(loss) else x * loss
+
+
+def where_a_mask_is(x: Tensor) -> Tensor:
+    y = torch.nn.functional.dropout(x, 0.3)
+    return y.exp() if (torch.isinf(y) & MASK).any() else y * 2
+
+
+def by_a_mask(x: Tensor) -> Tensor:
+    return x.sin() if MASK.any() else x * 2
+
+
+def by_numbers(x: Tensor) -> Tensor:
+    return x.sin() if (NUMBERS > 1).any() else x * 2
 
 
 def either_is_usual(x: Tensor) -> Tensor:
@@ -79,8 +95,11 @@ def run(function: Callable[[Tensor], Tensor], gradients: bool) -> list[Any]:
 @pytest.mark.parametrize(
     ("program", "one_graph"),
     [
-        *((program, True) for program in (as_in_detr, draws_where_it_is_so, raises, a_number, of_a_sum)),
-        *((program, False) for program in (either_is_usual, drawn)),
+        *(
+            (program, True)
+            for program in (as_in_detr, draws_where_it_is_so, raises, a_number, of_a_sum, where_a_mask_is)
+        ),
+        *((program, False) for program in (either_is_usual, drawn, by_a_mask, by_numbers)),
     ],
 )
 def test_as_in_eager(program: Callable[[Tensor], Tensor], one_graph: bool, gradients: bool) -> None:

@@ -2,6 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/ops/gt.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
@@ -139,9 +140,12 @@ bool Computation::need(graph::ValueId id) {
   return !writes_input && elements <= (extent_ == Extent::Filled ? kMostFilled : kMostElements);
 }
 
+/// Floats, and masks that the program is given.
 bool Computation::is_filled(graph::ValueId id) const {
   const graph::Value& value = c.graph.values[id];
-  return extent_ == Extent::Filled && value.kind != graph::ValueKind::Constant && c10::isFloatingType(value.meta.dtype);
+  if (extent_ != Extent::Filled || value.kind == graph::ValueKind::Constant) return false;
+  return c10::isFloatingType(value.meta.dtype) ||
+         (value.kind == graph::ValueKind::Input && value.meta.dtype == at::kBool);
 }
 
 bool Computation::need_symbols(const graph::AtenNode& node) {
@@ -176,11 +180,12 @@ bool Computation::add_filled(graph::ValueId id) {
                                                    : at::randn(meta.sizes, at::kFloat);
   if (filling_ == Filling::Large) filling.mul_(1000);
   part_.inputs.push_back(id);
-  inputs_.push_back(filling.to(meta.dtype));
+  inputs_.push_back(meta.dtype == at::kBool ? filling > 0 : filling.to(meta.dtype));
   return true;
 }
 
 bool Computation::add_input(graph::ValueId id) {
+  if (extent_ == Extent::Filled) return false;  // what it is now is no answer for others
   const auto found = c.tensors.inputs.find(id);
   if (found == c.tensors.inputs.end() || !is_tensor(found->second.real.get())) return false;
   const at::Tensor& real = unpack_tensor(found->second.real.get());
