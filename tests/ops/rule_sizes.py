@@ -315,6 +315,7 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     "aten::randint_like.low_dtype": ("a b", lambda x: torch.randint_like(x, 2, 9)),
     "aten::normal.float_float": ("a b", lambda x: torch.normal(0.0, 1.0, (x.shape[0], 2))),
     "aten::_to_copy": ("a b", lambda x: x.double()),
+    "magneto::truncated_normal": ("a b", lambda x: torch.ops.magneto.truncated_normal(x, 0.0, 1.0, -2.0, 2.0)),
     "magneto::cached_cast": ("a b", lambda x: torch.ops.magneto.cached_cast(x, x, torch.bfloat16)),
     "aten::clone": ("a b", lambda x: x.t().clone()),
     "aten::tril": ("a b", lambda x: x.tril(1)),
