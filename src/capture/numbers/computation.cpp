@@ -123,6 +123,11 @@ bool Computation::collect_operators() {
 bool Computation::may_run(const graph::AtenNode& node) const {
   if (graph::has_regions(node)) return false;
   if (extent_ == Extent::All) return true;
+  if (extent_ == Extent::Filled && !node.op.hasTag(at::Tag::pointwise)) {  // fillings are as usual one by one alone
+    bool of_filled = false;
+    graph::for_each_operand(node, [&](graph::ValueId id) { of_filled |= id != graph::kNoValue && is_filled(id); });
+    if (of_filled) return false;
+  }
   const fake::OperatorFacts& facts = fake::facts_of(node.op);
   const bool is_plain = node.op.operator_name().name.starts_with("aten::") && (facts.computes || facts.follows);
   return is_plain && part_.aten_nodes.size() < kMostComputed;
@@ -178,7 +183,8 @@ bool Computation::add_filled(graph::ValueId id) {
   at::Tensor filling = filling_ == Filling::Zeros  ? at::zeros(meta.sizes, at::kFloat)
                        : filling_ == Filling::Ones ? at::ones(meta.sizes, at::kFloat)
                                                    : at::randn(meta.sizes, at::kFloat);
-  if (filling_ == Filling::Large) filling.mul_(1000);
+  if (filling_ == Filling::Large) filling.fill_(1000);
+  if (filling_ == Filling::Negative) filling.fill_(-1000);
   part_.inputs.push_back(id);
   inputs_.push_back(meta.dtype == at::kBool ? filling > 0 : filling.to(meta.dtype));
   return true;

@@ -17,7 +17,7 @@ class Computation {
   /// fillings in place of floats; all that there are, those of libraries included, as in a draft.
   enum class Extent : uint8_t { Small, OfState, Filled, All };
   /// What stands in place of floats, whatever they follow from, and of the program's masks.
-  enum class Filling : uint8_t { Zeros, Ones, Normal, Large };
+  enum class Filling : uint8_t { Zeros, Ones, Normal, Large, Negative };
 
   explicit Computation(Capture& capture, Extent extent = Extent::Small);
   Computation(Capture& capture, Filling filling) : Computation(capture, Extent::Filled) { filling_ = filling; }

@@ -104,7 +104,7 @@ namespace {
 std::optional<bool> usual_bool(Capture& c, graph::ValueId id) {
   using Filling = Computation::Filling;
   std::optional<bool> usual;
-  for (const Filling filling : {Filling::Zeros, Filling::Ones, Filling::Normal, Filling::Large}) {
+  for (const Filling filling : {Filling::Zeros, Filling::Ones, Filling::Normal, Filling::Large, Filling::Negative}) {
     const std::optional<bool> answer = Computation(c, filling).value(id, read_bool);
     if (!answer || usual.value_or(*answer) != *answer) return {};
     usual = answer;
