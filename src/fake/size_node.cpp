@@ -43,7 +43,7 @@ class AnswerNode final : public c10::SymNodeImpl {
   const bool value_;
 };
 
-/// A question about sizes that only the data says, or those of an exported graph, which nothing decides: asked once
+/// A question about data-dependent sizes, or those of an exported graph, which nothing decides: asked once
 /// somebody needs the answer. Code of PyTorch's that is right either way takes the general case; with sizes of an
 /// exported graph where the example is one, so that a size of 1 is none of its own.
 class QuestionNode final : public c10::SymNodeImpl {

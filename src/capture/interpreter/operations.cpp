@@ -14,6 +14,7 @@
 #include "capture/calls/native_mode.h"
 #include "capture/calls/special_methods.h"
 #include "capture/interpreter/object_protocol.h"
+#include "capture/numbers/comparisons.h"
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
 #include "capture/numpy/numpy_capture.h"
@@ -336,11 +337,8 @@ Ref unary_operator(Capture& capture, UnaryOperator op, PyObject* value) {
 }
 
 Ref compare(Capture& capture, int op, PyObject* left, PyObject* right) {
-  static constexpr guards::Arithmetic comparisons[] = {guards::Arithmetic::Less,    guards::Arithmetic::LessEqual,
-                                                       guards::Arithmetic::Equal,   guards::Arithmetic::NotEqual,
-                                                       guards::Arithmetic::Greater, guards::Arithmetic::GreaterEqual};
   if (Ref result = compare_nested_ints(capture, op, left, right)) return result;
-  if (Ref result = capture.numbers.unknown_operation(comparisons[op], left, right)) return result;
+  if (Ref result = capture.numbers.unknown_operation(kByCPython[op], left, right)) return result;
   if (is_array(left) || is_array(right)) {
     static constexpr const char* forms[] = {"$ < $", "$ <= $", "$ == $", "$ != $", "$ > $", "$ >= $"};
     return capture.numpy.operation({left, right}, forms[op]);

@@ -2,13 +2,16 @@
 
 #include <ATen/core/stack.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <span>
 #include <vector>
 
 #include "capture/capture.h"
 #include "capture/hints.h"
 #include "capture/interpreter/operations.h"
+#include "capture/numbers/comparisons.h"
 #include "capture/numbers/computation.h"
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
@@ -141,31 +144,10 @@ std::optional<int64_t> number(Capture& c, shapes::Expr size) {
 }
 
 Ref comparison(Capture& c, guards::Arithmetic operation, PyObject* left, PyObject* right) {
-  using guards::Arithmetic;
   if (!is_possible(c)) return {};
-  int how = -1;
-  switch (operation) {
-    case Arithmetic::Less:
-      how = Py_LT;
-      break;
-    case Arithmetic::LessEqual:
-      how = Py_LE;
-      break;
-    case Arithmetic::Equal:
-      how = Py_EQ;
-      break;
-    case Arithmetic::NotEqual:
-      how = Py_NE;
-      break;
-    case Arithmetic::Greater:
-      how = Py_GT;
-      break;
-    case Arithmetic::GreaterEqual:
-      how = Py_GE;
-      break;
-    default:
-      return {};
-  }
+  const auto* const found = std::ranges::find(kByCPython, operation);
+  if (found == std::end(kByCPython)) return {};
+  const auto how = static_cast<int>(found - kByCPython);
   const Ref a = c.numbers.tensor_of_data_float(left), b = c.numbers.tensor_of_data_float(right);
   const std::optional<bool> holds = truth(c, compare(c, how, a.get(), b.get()).get());
   return holds ? Ref::borrow(*holds ? Py_True : Py_False) : Ref();

@@ -5,6 +5,7 @@
 
 #include "capture/capture.h"
 #include "capture/interpreter/errors.h"
+#include "capture/numbers/comparisons.h"
 #include "capture/numbers/numbers.h"
 
 namespace magneto::capture {
@@ -97,14 +98,12 @@ PyObject* look_attribute(PyObject* self, PyObject* name) {
 }
 
 PyObject* look_compared(PyObject* left, PyObject* right, int op) {
-  static constexpr Arithmetic comparisons[] = {Arithmetic::Less,     Arithmetic::LessEqual, Arithmetic::Equal,
-                                               Arithmetic::NotEqual, Arithmetic::Greater,   Arithmetic::GreaterEqual};
   if (!answers(left)) return look(), nullptr;
   if (!answers(right) && !guards::is_number(right)) {
-    if (is_other_number(right)) return compute_known(comparisons[op], left, right);
+    if (is_other_number(right)) return compute_known(kByCPython[op], left, right);
     Py_RETURN_NOTIMPLEMENTED;
   }
-  return answer([&](Capture& capture) { return capture.numbers.unknown_operation(comparisons[op], left, right); });
+  return answer([&](Capture& capture) { return capture.numbers.unknown_operation(kByCPython[op], left, right); });
 }
 
 int look_truth(PyObject* self) {
