@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "capture/calls/native_mode.h"
 #include "capture/capture.h"
 #include "capture/hints.h"
 #include "capture/interpreter/operations.h"
