@@ -153,8 +153,9 @@ class _Manifest:
             if leaf.sizes is not None:
                 sizes = [size if isinstance(size, int) else f"s{symbols[size]}" for size in leaf.sizes]
                 yield " ".join(map(str, ["argument", _dtype(leaf.dtype), len(sizes), *sizes, leaf.where]))
-        for condition in checks.conditions:
-            yield f"condition {' '.join(self._postfix(ast.parse(condition, mode='eval').body))} # {condition}"
+        for condition in [part for whole in checks.conditions for part in whole.split(" and ")]:
+            if ".stride()" not in condition:  # the program copies what has others
+                yield f"condition {' '.join(self._postfix(ast.parse(condition, mode='eval').body))} # {condition}"
         inputs = [
             self._place(value, f"the number {name} beside a tensor, where sizes vary")
             for value, name in zip(self._captured.inputs, self._captured.names, strict=True)

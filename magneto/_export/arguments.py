@@ -46,6 +46,29 @@ def parameter_names(function: Callable[..., Any], count: int) -> list[str]:
     return [*names, *(f"args_{i}" for i in range(len(names), count))][:count]
 
 
+def by_names(function: Callable[..., Any], dynamic_shapes: Any, names: Sequence[str]) -> Any:
+    """`dynamic_shapes` by parameter, where that is `*args` or `**kwargs`: by the names of their items."""
+    if not isinstance(dynamic_shapes, Mapping):
+        return dynamic_shapes
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return dynamic_shapes
+    by_name: dict[str, Any] = {}
+    for name, found in dynamic_shapes.items():
+        kind = parameters[name].kind if name in parameters else None
+        if kind is inspect.Parameter.VAR_POSITIONAL and isinstance(found, (tuple, list)):
+            items = names[list(parameters).index(name) :]
+            if len(items) != len(found):
+                raise exc.InvalidValue(f"dynamic_shapes of *{name} has {len(found)} entries; it has {len(items)} items")
+            by_name.update(zip(items, found, strict=True))
+        elif kind is inspect.Parameter.VAR_KEYWORD and isinstance(found, Mapping):
+            by_name.update(found)
+        elif found is not None or kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            by_name[name] = found
+    return by_name
+
+
 def leaves_of(names: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Leaf]:
     """The leaves of (args, kwargs), in the order in which they are flattened, with names of their own."""
     given: set[int] = set()

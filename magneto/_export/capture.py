@@ -90,7 +90,7 @@ def assemble(
             raise not_yet(f"{leaf.where}, an object of type {type(leaf.value).__name__}")
     if hasattr(dynamic_shapes, "dynamic_shapes"):  # ShapesCollection, AdditionalInputs
         dynamic_shapes = dynamic_shapes.dynamic_shapes(target, args, kwargs)
-    sizes = arguments.sizes_of(dynamic_shapes, names, leaves, args, kwargs)
+    sizes = arguments.sizes_of(arguments.by_names(function, dynamic_shapes, names), names, leaves, args, kwargs)
     in_spec = pytree.tree_flatten((args, kwargs))[1]
     backend = functools.partial(_Captured, ahead, decompositions, target, drafts)
     notes = calls.Notes(target, preserved)

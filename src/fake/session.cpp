@@ -10,6 +10,7 @@
 
 #include "fake/autograd_node.h"
 #include "fake/class_dispatch.h"
+#include "fake/copies.h"
 #include "fake/dispatch_key.h"
 #include "fake/fake.h"
 #include "fake/size_node.h"
@@ -380,6 +381,7 @@ Session::Mark Session::mark() const {
 }
 
 void Session::rollback(const Mark& mark) {
+  ask_about_copies(*impl_, mark.aten_nodes);  // what is taken out may run as a region
   graph::Graph& graph = impl_->graph;
   auto& changes = impl_->metadata_changes_;
   for (; changes.size() > mark.metadata_changes; changes.pop_back()) {

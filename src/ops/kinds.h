@@ -38,6 +38,9 @@ inline constexpr Fact keeps_cast = kind(16);
 /// argument back: the same tensor, though its schema does not say so.
 inline constexpr Fact starts_collective = kind(17), awaits_collective = kind(18);
 
+/// Copies its first argument, or makes the memory for that: PyTorch's code calls it where the tensor itself won't do.
+inline constexpr Fact starts_copy = kind(19);
+
 inline bool is_kind(const Operator& op, Fact fact) { return (op.facts & kKinds) == static_cast<uint64_t>(fact); }
 
 }  // namespace magneto::ops

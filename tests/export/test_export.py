@@ -526,6 +526,33 @@ def test_ints_that_vary() -> None:
                 module(*given)
 
 
+class Gathered(torch.nn.Module):
+    def forward(self, *xs: torch.Tensor, gain: Any = None, **more: torch.Tensor) -> torch.Tensor:
+        y = xs[0] + xs[1] if gain is None else (xs[0] + xs[1]) * gain
+        for name in sorted(more):
+            y = y + more[name]
+        return y
+
+
+def test_sizes_by_the_names_of_parameters_that_gather() -> None:
+    args, kwargs = (
+        (torch.ones(3, 4), torch.ones(3, 4)),
+        {"gain": torch.ones(1), "z": torch.ones(4), "b": torch.ones(3, 1)},
+    )
+    rows = {0: Dim.AUTO}
+    for shapes in (
+        {"xs": (rows, rows), "gain": None, "more": {"z": None, "b": rows}},
+        {"xs_0": rows, "xs_1": rows, "b": rows},
+    ):
+        program = export(Gathered(), args, kwargs, dynamic_shapes=shapes)
+        for count in (5, 1):
+            given = (torch.randn(count, 4), torch.randn(count, 4))
+            named = {"gain": torch.randn(1), "z": torch.randn(4), "b": torch.randn(count, 1)}
+            assert_same(program.module()(*given, **named), Gathered()(*given, **named))
+    with pytest.raises(exc.InvalidValue, match=r"dynamic_shapes of \*xs has 1 entries; it has 2 items"):
+        export(Gathered(), args, kwargs, dynamic_shapes={"xs": (rows,), "gain": None, "more": None})
+
+
 def test_shapes_collections_and_further_inputs() -> None:
     def scaled(given: Any, k: int) -> Any:
         return given["x"] * k, given["others"][0] * 2, given["others"][1]

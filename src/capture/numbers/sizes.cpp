@@ -21,10 +21,9 @@
 #include "capture/torch/nested_ints.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/torch/torch_calls.h"
-#include "fake/session.h"
+#include "fake/copies.h"
 #include "fake/size_node.h"
 #include "fake/sized_input.h"
-#include "graph/aliases.h"
 #include "graph/region.h"
 #include "graph/symbols.h"
 #include "guards/failure.h"
@@ -507,22 +506,8 @@ void Symbols::check_required_sizes() {
   }
 }
 
-void Symbols::ask_about_copies() {
-  const auto unasked = std::exchange(c.session->impl().state->purpose.unasked, {});
-  if (unasked.empty()) return;
-  const graph::Aliases aliases(c.graph);
-  const auto tells = [&](const graph::AtenNode& node) {
-    bool written = std::ranges::any_of(node.results, [&](graph::ValueId id) { return aliases.written(id); });
-    graph::for_each_operand(node, [&](graph::ValueId operand) { written |= aliases.written(operand); });
-    return written;
-  };
-  for (const auto& [next, ask] : unasked) {
-    if (next < c.graph.aten_nodes.size() && tells(c.graph.aten_nodes[next])) (void)ask();
-  }
-}
-
 void Symbols::finish_sizes() {
-  ask_about_copies();
+  fake::ask_about_copies(c.session->impl(), 0);
   if (assumed.empty() && c.graph.symbols.empty()) return;
   check_required_sizes();
   shapes::Environment& environment = c.session->sizes();

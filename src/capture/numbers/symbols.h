@@ -89,9 +89,6 @@ class Symbols {
  private:
   Ref question(const shapes::Relation& relation);
   void note_assumptions();
-  /// Where sizes are 1, what was taken for a copy may be the tensor itself: asked after all where writes tell the two
-  /// apart.
-  void ask_about_copies();
   shapes::Expr symbol_at(const guards::SizePlace& place, int64_t now, shapes::Range range);
   const guards::Source* source_of_size(shapes::Expr size);
   void check_required_sizes();
