@@ -201,6 +201,7 @@ class _Builder:
     def _nest(self) -> list[_Part]:
         """With what only the whole program has, and others read, as nodes in front."""
         self._flat, calls = _hoisted(self._flat)
+        self._index = {node: i for i, node in enumerate(self._flat)}
         paths = [each[-1].removeprefix(_ROOT).split("@")[0] if each else "" for each in calls]
         foreign = [
             node
@@ -372,9 +373,12 @@ class _PartBuilder:
                 self._values[self._whole._flat[i]] = self._recomputed(self._whole._flat[i])
 
     def _recomputed(self, node: Node) -> Any:
-        """A number that follows from sizes, of the arguments that have these."""
+        """A parameter of its own that a module inside is given, or a number that follows from sizes, of the arguments
+        that have these."""
         if node in self._values:
             return self._values[node]
+        if node in self._whole._lifted and self._whole._local(self._whole._lifted[node], self._part.path):
+            return self._value(node)
         if node.op == "call_function" and node.target is torch.ops.aten.sym_size.int:
             wanted = node.meta.get("symbol", node)
             for known, value in list(self._values.items()):

@@ -2,6 +2,8 @@
 
 #include <ATen/ops/_local_scalar_dense_ops.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/reshape.h>
+#include <ATen/ops/view_ops.h>
 
 #include <algorithm>
 #include <map>
@@ -316,12 +318,28 @@ class Decomposition {
     return at::empty_strided_symint(sizes, strides, at::TensorOptions(meta.dtype).device(meta.device));
   }
 
+  /// A view of what a function has laid out in another way: nothing is written, so that a copy does. False: it is none.
+  bool reshape_of(const AtenNode& node, torch::jit::Stack& stack) {
+    static const auto view =
+        c10::Dispatcher::singleton().findSchemaOrThrow(at::_ops::view::name, at::_ops::view::overload_name);
+    if (node.op != view) return false;
+    stack.clear();
+    const c10::IValue sizes = argument(node, 1);
+    stack.push_back(at::reshape_symint(stand_in(std::get<ValueId>(node.args[0])), sizes.toSymIntVector()));
+    return true;
+  }
+
   void call_operator(const AtenNode& node) {
     if (call_own(node) || call_regions(node)) return;
     torch::jit::Stack stack;
     for (size_t i = 0; i < node.args.size(); ++i) stack.push_back(argument(node, i));
     try {
-      node.op.callBoxed(stack);
+      try {
+        node.op.callBoxed(stack);
+      } catch (const c10::Error&) {
+        check(node);
+        if (!reshape_of(node, stack)) throw;
+      }
     } catch (const c10::Error& error) {
       check(node);
       refuse(node, error.what_without_backtrace());
@@ -459,9 +477,21 @@ bool decompose_once(Functional& functional, Table& table, std::vector<std::strin
 void take_out_writes(Functional& functional) {
   const auto writes = [](const AtenNode& node) { return graph::effects_of(node.op).writes; };
   if (std::ranges::none_of(functional.graph.aten_nodes, writes)) return;
-  if (!functional.writes.empty()) throw Unsupported("decompositions that write, in a program that writes its inputs");
+  const std::vector<ValueId> inputs = functional.graph.inputs, outputs = functional.graph.outputs;
+  for (const Functional::Write& write : functional.writes) functional.graph.outputs.push_back(write.value);
   Functional again = passes::functionalise(std::move(functional.graph));
   if (!again.writes.empty()) throw Unsupported("a decomposition writes its argument");
+  const auto now = [&](ValueId id) {
+    const auto output = std::ranges::find(outputs, id) - outputs.begin();
+    if (output < std::ssize(outputs)) return again.graph.outputs[static_cast<size_t>(output)];
+    return again.graph.inputs[static_cast<size_t>(std::ranges::find(inputs, id) - inputs.begin())];
+  };
+  for (Functional::Bump& bump : functional.bumps) bump.value = now(bump.value);
+  for (size_t i = 0; i < functional.writes.size(); ++i) {
+    const auto input = static_cast<size_t>(std::ranges::find(inputs, functional.writes[i].input) - inputs.begin());
+    functional.writes[i] = {again.graph.inputs[input], again.graph.outputs[outputs.size() + i]};
+  }
+  again.graph.outputs.resize(outputs.size());
   functional.graph = std::move(again.graph);
 }
 

@@ -171,9 +171,28 @@ bool FakeImpl::has_contiguous_strides() const {
   });
 }
 
+namespace {
+
+/// Contiguous, whatever the sizes are: what the stride of a dimension of size 1 is says nothing.
+bool is_contiguous_in_any_size(SessionState& state, const FakeImpl::Symbolic& symbolic) {
+  c10::SymInt next = 1;
+  for (size_t dim = symbolic.sizes.size(); dim-- > 0;) {
+    const shapes::Expr size = state.sizes.simplified(expr_of(symbolic.sizes[dim]));
+    if (size.is_constant() && size.number() == 1) continue;
+    if (state.sizes.simplified(expr_of(symbolic.strides[dim])) != state.sizes.simplified(expr_of(next))) return false;
+    next = next * symbolic.sizes[dim];
+  }
+  return true;
+}
+
+}  // namespace
+
 c10::SymBool FakeImpl::sym_is_contiguous_custom(at::MemoryFormat format) const {
   if (state_->hinting) return is_contiguous_default(format);
-  if (format == at::MemoryFormat::Contiguous && has_contiguous_strides()) return true;
+  if (format == at::MemoryFormat::Contiguous &&
+      (has_contiguous_strides() || is_contiguous_in_any_size(*state_, *symbolic_))) {
+    return true;
+  }
   const auto ask = [format, symbolic = symbolic_] {
     const c10::SymIntArrayRef sizes = symbolic->sizes, strides = symbolic->strides;
     switch (format) {

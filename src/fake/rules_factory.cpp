@@ -75,20 +75,31 @@ bool empty(C& call) {
              [&](const at::DimVector& now) { return strides_in_format(now, format); });
 }
 
-void check_strides(at::IntArrayRef sizes, at::IntArrayRef strides) {
+template <class List>
+void check_strides(const List& sizes, const List& strides) {
   check_sizes(sizes);
   TORCH_CHECK(sizes.size() == strides.size(), "dimensionality of sizes (", sizes.size(),
               ") must match dimensionality of strides (", strides.size(), ")");
-  for (int64_t stride : strides) TORCH_CHECK(stride >= 0, "empty_strided: strides must be non-negative");
+  for (const auto& stride : strides) TORCH_CHECK(stride >= 0, "empty_strided: strides must be non-negative");
 }
 
-bool empty_strided(Call& call) {
-  const Options options(call, 2, c10::get_default_dtype_as_scalartype());
-  if (!options.plain) return false;
-  const std::vector<int64_t> sizes = call.ints(0), strides = call.ints(1);
+/// Sizes in argument `of`, then strides.
+template <size_t of, class C>
+bool add_strided(C& call, const Options& options) {
+  if (kPlain<C> && !options.plain) return false;
+  const auto sizes = sizes_argument(call, of), strides = sizes_argument(call, of + 1);
   check_strides(sizes, strides);
-  call.result(call.empty(sizes, strides, options.dtype, options.device));
-  return true;
+  if constexpr (kPlain<C>) {
+    call.result(call.empty(sizes, strides, options.dtype, options.device));
+    return true;
+  } else {
+    return call.view(0, sizes, strides, 0);
+  }
+}
+
+template <class C>
+bool empty_strided(C& call) {
+  return add_strided<0>(call, Options(call, 2, c10::get_default_dtype_as_scalartype()));
 }
 
 /// The dtype that a fill value asks for.
@@ -216,14 +227,19 @@ bool new_from_sizes(C& call) {
   return add_new(call, sizes_argument(call, 1), Options(call, first, self.scalar_type(), self.device()));
 }
 
-bool new_empty_strided(Call& call) {
-  const Options options(call, 3, call.tensor(0).scalar_type(), call.tensor(0).device());
-  if (!options.plain) return false;
-  const std::vector<int64_t> sizes = call.ints(1), strides = call.ints(2);
-  check_strides(sizes, strides);
-  call.result(call.empty(sizes, strides, options.dtype, options.device));
-  return true;
+template <class C>
+bool new_empty_strided(C& call) {
+  return add_strided<1>(call, Options(call, 3, call.tensor(0).scalar_type(), call.tensor(0).device()));
 }
+
+/// A copy of argument 0 that lies as that does; of one that overlaps itself, a dense one.
+bool as_self_lies(SymbolicCall& call) {
+  const at::Tensor& self = call.tensor(0);
+  return call.view(0, call.sizes(0), self.sym_strides(), self.sym_storage_offset()) || like_self(call);
+}
+
+/// copy(self, src, non_blocking).
+bool copy(SymbolicCall& call) { return expands(call.sizes(1), call.sizes(0)) && as_self_lies(call); }
 
 /// _to_copy(self, dtype, layout, device, pin_memory, non_blocking, memory_format).
 template <class C>

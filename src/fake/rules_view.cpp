@@ -131,10 +131,15 @@ bool reshaped(const C& call, View<C>& view) {
   if constexpr (kPlain<C>) {
     strides = at::detail::computeStride(List(view.sizes), List(view.strides), sizes);
   } else {
-    auto& unasked = as_fake(self)->state().purpose.unasked;
-    const size_t asked = unasked.size();
-    strides = at::detail::computeStride(List(view.sizes), List(view.strides), sizes);
-    if (strides) unasked.resize(asked);  // it is a view with sizes of 1 as well
+    const FakeImpl* fake = as_fake(self);
+    auto& purpose = fake->state().purpose;
+    const size_t asked = purpose.unasked.size();
+    if (purpose.exports && fake->symbolic() && fake->has_contiguous_strides()) {
+      strides = contiguous_strides(fake->state(), sizes);
+    } else {
+      strides = at::detail::computeStride(List(view.sizes), List(view.strides), sizes);
+    }
+    if (strides) purpose.unasked.resize(asked);  // it is a view with sizes of 1 as well
   }
   TORCH_CHECK(
       strides.has_value(),

@@ -59,6 +59,59 @@ class Classifier(nn.Sequential):
         )
 
 
+class History(nn.Module):
+    """Writes parts of a buffer, and of what it made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("kept", torch.zeros(3, 4))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.kept.copy_(self.kept.roll(1, 0))
+        self.kept[0] = x.mean(0)
+        x = x.clone()
+        x[x < 0] = 0
+        x[:, 1:3] *= 2
+        x[:, 0].fill_(3)
+        return x - self.kept.sum(0)
+
+
+class Cached(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(8, 24)
+        self.register_buffer("keys", torch.zeros(2, 2, 16, 4))
+        self.register_buffer("values", torch.zeros(2, 2, 16, 4))
+
+    def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        b, t, _ = x.shape
+        q, k, v = self.qkv(x).view(b, t, 3, 2, 4).permute(2, 0, 3, 1, 4).unbind(0)
+        self.keys.index_copy_(2, at, k)
+        self.values.index_copy_(2, at, v)
+        mask = torch.arange(16)[None] <= at[:, None]
+        y = F.scaled_dot_product_attention(q, self.keys, self.values, attn_mask=mask)
+        return y.transpose(1, 2).reshape(b, t, 8)
+
+
+class Query(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.attention = nn.Parameter(r(1, 4)), nn.MultiheadAttention(4, 1, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.attention(self.query.expand(x.shape[0], -1, -1), x, x)
+
+
+def written(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    x.add_(1)
+    y.t()[0] = x[:, 1]
+    return x * y
+
+
+def branch_of_a_sum(x: torch.Tensor) -> torch.Tensor:
+    return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x * 2, (x,))
+
+
 def chosen(x: torch.Tensor) -> torch.Tensor:
     return torch.cond(x.mean() > 0, lambda x: F.gelu(x), lambda x: F.silu(x) * 2, (x,)) + F.gelu(x)
 
@@ -110,6 +163,28 @@ PROGRAMS: dict[str, tuple[Callable[[], Any], list[Any], Any]] = {
         [(r(3, 5, 4),), (r(7, 9, 4),)],
         ({0: BATCH, 1: LENGTH},),
     ),
+    **{
+        name: (make, [(r(5, 3, 4),), (r(9, 7, 4),), (r(4, 1, 4),)], ({0: LENGTH, 1: BATCH},))
+        for name, make in {
+            "gru": lambda: nn.GRU(4, 6, 2),
+            "rnn": lambda: nn.RNN(4, 6, bidirectional=True),
+            "relu rnn": lambda: nn.RNN(4, 6, nonlinearity="relu"),
+        }.items()
+    },
+    "history": (History, [(r(3, 4),), (r(6, 4),), (r(1, 4),)], ROWS),
+    "cached": (Cached, [(r(2, 5, 8), torch.arange(5)), (r(2, 7, 8), torch.arange(7) + 4)], ({1: LENGTH}, {0: LENGTH})),
+    "written": (
+        lambda: written,
+        [(r(3, 4), r(3, 4)), (r(6, 4), r(6, 4)), (r(1, 4), r(1, 4))],
+        ({0: BATCH}, {0: BATCH}),
+    ),
+    "padded in a circle": (
+        lambda: nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular"),
+        images((2, 16, 20), (3, 21, 18)),
+        IMAGES,
+    ),
+    "branch of a sum": (lambda: branch_of_a_sum, [(torch.ones(3, 4),), (-torch.ones(6, 4),)], ROWS),
+    "one query": (Query, [(r(3, 5, 4),), (r(4, 9, 4),), (r(1, 5, 4),)], ({0: BATCH, 1: LENGTH},)),
     "bags": (
         lambda: nn.EmbeddingBag(10, 4, mode="mean"),
         [(torch.arange(15).view(3, 5) % 10,), (torch.arange(24).view(6, 4) % 10,)],
