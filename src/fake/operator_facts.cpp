@@ -45,6 +45,8 @@ std::optional<c10::OperatorHandle> scalar_overload_of(c10::OperatorName name) {
 /// `squeeze_.dim` has `squeeze.dim`, `transpose_` has `transpose.int`.
 std::optional<c10::OperatorHandle> view_operator_of(const c10::OperatorHandle& op) {
   if (!op.hasTag(at::Tag::inplace_view)) return {};
+  if (ops::operator_of(op).is(ops::restrides))
+    return c10::Dispatcher::singleton().findSchema({"aten::_reshape_alias", ""});
   c10::OperatorName name = op.operator_name();
   name.name.pop_back();
   std::optional<c10::OperatorHandle> found = c10::Dispatcher::singleton().findSchema(name);

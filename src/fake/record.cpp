@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "fake/size_node.h"
+#include "graph/symbols.h"
+#include "ops/operator.h"
 
 namespace magneto::fake {
 
@@ -101,14 +103,20 @@ void add_result(Session& session, const at::Tensor& tensor, int32_t producer, st
 
 /// A tensor that the torch call itself has made, whose sizes it changes in place: nobody else has it, so that the graph
 /// may have a view for it. (An operator of the backward may then save it.)
-FakeImpl* changed_inside(Session& session, const OperatorFacts& facts, std::span<const c10::IValue> args) {
+FakeImpl* changed_inside(Session& session, const OperatorFacts& facts, const graph::AtenNode& node,
+                         std::span<const c10::IValue> args) {
   FakeImpl* fake = facts.view_operator ? as_fake(args[0].toTensor()) : nullptr;
   if (!fake || !fake->identity() || !session.impl().was_changed(*fake)) return nullptr;
   const graph::Graph& graph = session.impl().graph;
   const graph::Value& value = graph.values[session.impl().value_of(*fake)];
   const bool made_here =
       value.kind == graph::ValueKind::Result && graph.aten_nodes[value.producer].torch_node == session.torch_node;
-  return made_here ? fake : nullptr;
+  if (!made_here) return nullptr;
+  if (!ops::operator_of(node.op).is(ops::restrides)) return fake;
+  // Pooling of channels-last images ends with this.
+  const bool fits =
+      args[3].isNone() && graph::lies_so(value.meta, graph::exprs_of(node.args[1]), graph::exprs_of(node.args[2]));
+  return fits ? fake : nullptr;
 }
 
 }  // namespace
@@ -148,8 +156,9 @@ void record(Session& session, const c10::OperatorHandle& op, const OperatorFacts
     node.args.push_back(to_arg(session, arg));
   }
   const int32_t producer = static_cast<int32_t>(session.impl().graph.aten_nodes.size());
-  if (FakeImpl* changed = changed_inside(session, facts, args)) {
+  if (FakeImpl* changed = changed_inside(session, facts, node, args)) {
     node.op = *facts.view_operator;
+    node.args.resize(node.op.schema().arguments().size());
     node.results.push_back(session.impl().changed_as_view(*changed, producer));
     session.impl().graph.aten_nodes.push_back(std::move(node));
     return;

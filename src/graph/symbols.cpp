@@ -137,6 +137,15 @@ shapes::Sizes strides_of(const TensorMeta& meta) {
   return {meta.strides.begin(), meta.strides.end()};
 }
 
+bool lies_so(const TensorMeta& meta, const std::vector<shapes::Expr>& sizes, const std::vector<shapes::Expr>& strides) {
+  const shapes::Sizes its_sizes = sizes_of(meta), its_strides = strides_of(meta);
+  bool same = sizes.size() == its_sizes.size() && strides.size() == its_strides.size();
+  for (size_t i = 0; same && i < sizes.size(); ++i) {
+    same = its_sizes[i].expr() == sizes[i] && (its_sizes[i] == 1 || its_strides[i].expr() == strides[i]);
+  }
+  return same;
+}
+
 shapes::Size offset_of(const TensorMeta& meta) {
   if (meta.symbolic) return {meta.symbolic->storage_offset, meta.storage_offset};
   return meta.storage_offset;

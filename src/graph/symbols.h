@@ -64,6 +64,8 @@ std::vector<shapes::Expr> exprs_of(const AtenArg& arg);
 /// A tensor's geometry, for code that works for all its sizes.
 shapes::Sizes sizes_of(const TensorMeta& meta);
 shapes::Sizes strides_of(const TensorMeta& meta);
+/// These sizes and strides are its own but for strides of dimensions of size one.
+bool lies_so(const TensorMeta& meta, const std::vector<shapes::Expr>& sizes, const std::vector<shapes::Expr>& strides);
 shapes::Size offset_of(const TensorMeta& meta);
 
 /// Calls `visit` for each expression in the graph.

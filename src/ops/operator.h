@@ -82,6 +82,9 @@ enum Fact : uint64_t {
   floats_for_integers = 1U << 26,
   /// That of the first argument, whatever the others are.
   keeps_dtype = 1U << 27,
+
+  /// as_strided_: it makes of the tensor itself what _reshape_alias gives as a view, where it covers the same memory.
+  restrides = 1U << 28,
 };
 constexpr Fact operator|(Fact a, Fact b) { return static_cast<Fact>(static_cast<uint64_t>(a) | b); }
 

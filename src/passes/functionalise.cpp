@@ -324,21 +324,18 @@ class Functionaliser {
   // -- writes
   // ----------------------------------------------------------------------------------------------------------
 
-  /// as_strided_ that tells dimensions of size one other strides (pooling of channels-last images ends with it).
+  /// as_strided_ that tells dimensions of size one other strides.
   void restride(const AtenNode& node) {
     const ValueId id = std::get<ValueId>(node.args[0]);
     const TensorMeta old = new_meta(read(id));
     const auto& outputs = out_.old().outputs;
     const bool own = tensors_[id].parent == kNoValue && out_.old().values[id].kind == ValueKind::Result &&
                      std::find(outputs.begin(), outputs.end(), id) == outputs.end();
-    const std::vector<shapes::Expr> new_sizes = graph::exprs_of(node.args[1]), strides = graph::exprs_of(node.args[2]);
-    const shapes::Sizes old_sizes = graph::sizes_of(old), old_strides = graph::strides_of(old);
-    bool same =
-        own && new_sizes.size() == old_sizes.size() && (node.args.size() < 4 || constant_of(node.args[3]).isNone());
-    for (size_t i = 0; same && i < old_sizes.size(); ++i) {
-      same = old_sizes[i].expr() == new_sizes[i] && (old_sizes[i] == 1 || old_strides[i].expr() == strides[i]);
-    }
-    if (!same) refuse(node.op, "changes the geometry of a tensor");
+    const std::vector<shapes::Expr> strides = graph::exprs_of(node.args[2]);
+    const bool begins_there = node.args.size() < 4 || constant_of(node.args[3]).isNone();
+    if (!own || !begins_there || !graph::lies_so(old, graph::exprs_of(node.args[1]), strides))
+      refuse(node.op, "changes the geometry of a tensor");
+    const shapes::Sizes old_sizes = graph::sizes_of(old);
     TensorMeta now = old;
     for (size_t i = 0; i < strides.size(); ++i) {
       // Of others than those of size one they are what they were.
@@ -351,7 +348,7 @@ class Functionaliser {
   }
 
   void write(const AtenNode& node) {
-    if (node.op.operator_name().name == "aten::as_strided_") return restride(node);
+    if (ops::operator_of(node.op).is(ops::restrides)) return restride(node);
     const auto functional = functional_of(node.op);
     if (!functional) refuse(node.op, "writes its arguments and has no functional form");
     refuse_hidden(node);

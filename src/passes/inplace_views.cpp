@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "fake/operator_facts.h"
+#include "ops/operator.h"
 #include "passes/passes.h"
 #include "passes/view_meta.h"
 
@@ -15,7 +16,7 @@ using graph::Graph;
 using graph::ValueId;
 
 bool is_inplace_view(const AtenNode& node) {
-  return node.op.hasTag(at::Tag::inplace_view) && node.op.operator_name().name != "aten::as_strided_";
+  return node.op.hasTag(at::Tag::inplace_view) && !ops::operator_of(node.op).is(ops::restrides);
 }
 
 }  // namespace

@@ -39,9 +39,38 @@ def written_after(x: Tensor) -> Tensor:
     return y * y.squeeze_(0)
 
 
+def pooled_last(x: Tensor) -> Tensor:
+    """Pooling of channels-last images tells dimensions of size one other strides."""
+    images = x.view(2, 3, 4, 4).contiguous(memory_format=torch.channels_last)
+    pooled = F.adaptive_avg_pool2d(images.sin(), 1)
+    return images * torch.sigmoid(pooled * pooled) + F.conv2d(pooled, x[:9].view(3, 3, 1, 1))
+
+
+def pooled_last_itself(x: Tensor) -> Tensor:
+    images = x.view(2, 3, 4, 4).contiguous(memory_format=torch.channels_last)
+    return F.adaptive_avg_pool2d(images, 1)
+
+
+def pooled_by_batch_norm(x: Tensor) -> Tensor:
+    images = x.view(4, 6, 2, 2).contiguous(memory_format=torch.channels_last)
+    return F.batch_norm(F.adaptive_avg_pool2d(images, 1), None, None, training=True).relu()
+
+
+PROGRAMS = [
+    spatial_transformer,
+    spectrogram,
+    spectrogram_itself,
+    and_back,
+    written_after,
+    pooled_last,
+    pooled_last_itself,
+    pooled_by_batch_norm,
+]
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-@pytest.mark.parametrize("program", [spatial_transformer, spectrogram, spectrogram_itself, and_back, written_after])
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_gradients(program: Program, backend: str, dynamic: bool) -> None:
     compiled = magneto.compile(program, backend=backend, dynamic=dynamic, fullgraph=True)
     for seed in (0, 1):
