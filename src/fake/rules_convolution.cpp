@@ -1,5 +1,6 @@
 // Convolutions, pooling, resampling. The layouts are those of the CPU's kernels; convolutions on other devices decline.
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <ATen/native/ConvUtils.h>
 #include <ATen/ops/adaptive_max_pool2d_meta.h>
 #include <ATen/ops/avg_pool2d_backward_meta.h>
@@ -11,6 +12,8 @@
 #include <ATen/ops/upsample_linear1d_meta.h>
 #include <ATen/ops/upsample_nearest1d_meta.h>
 #include <ATen/ops/upsample_nearest2d_meta.h>
+
+#include <algorithm>
 
 #include "fake/structured.h"
 #include "fake/windows.h"
@@ -160,8 +163,26 @@ bool adaptive_avg_pool2d(C& call) {
                       [&](const at::DimVector& now) { return strides_in_format(now, self.suggest_memory_format()); });
 }
 
-/// (grad, input, weight, bias_sizes, ..., mask). Of small ones the kernel itself says how its results lie, on zeros;
-/// large ones are taken for row-major, as PyTorch's meta kernel takes all.
+/// The format of the gradients of large images and of weights. Of other dtypes and dimensions they are taken for
+/// row-major, as PyTorch's meta kernel takes all.
+at::MemoryFormat format_of_gradients(const at::Tensor& input, const at::Tensor& weight) {
+  const bool onednn = input.scalar_type() == c10::ScalarType::Float && at::globalContext().userEnabledMkldnn();
+  const at::MemoryFormat last = at::MemoryFormat::ChannelsLast;
+  const bool is_last = input.suggest_memory_format() == last || weight.suggest_memory_format() == last;
+  return input.dim() == 4 && onednn && is_last ? last : at::MemoryFormat::Contiguous;
+}
+
+/// Of a weight with one tap, strides of dimensions of size one tell who has made its gradient; PyTorch's own kernel
+/// does with one thread. (call: its stride and dilation)
+bool has_library_strides(const Call& call, const at::Tensor& input, const at::Tensor& weight) {
+  if (weight.size(2) > 1 || weight.size(3) > 1 || weight.suggest_memory_format() == at::MemoryFormat::ChannelsLast)
+    return true;
+  const auto moves = [&](size_t i) { return std::ranges::any_of(call.ints(i), [](int64_t by) { return by != 1; }); };
+  const bool is_big = input.numel() > 20480 || input.size(0) > 1;
+  return is_big && (moves(4) || moves(6) || input.size(0) >= 16 || at::get_num_threads() > 1);
+}
+
+/// (grad, input, weight, bias_sizes, ..., mask). Of small ones the kernel itself says how its results lie, on zeros.
 bool convolution_backward(Call& call) {
   constexpr int64_t small = int64_t{1} << 18;
   const at::Tensor &grad = call.tensor(0), &input = call.tensor(1), &weight = call.tensor(2);
@@ -169,12 +190,16 @@ bool convolution_backward(Call& call) {
   if (!is_large || !grad.is_cpu() || !input.is_cpu() || !weight.is_cpu()) return false;
   const auto wanted = call.arg(10).toBoolList();
   if (wanted[2] && call.is_none(3)) return false;
+  const at::MemoryFormat plain = at::MemoryFormat::Contiguous, format = format_of_gradients(input, weight);
   const std::vector<int64_t> bias = wanted[2] ? call.ints(3) : std::vector<int64_t>();
-  size_t k = 0;
-  for (const at::IntArrayRef sizes : {input.sizes(), weight.sizes(), at::IntArrayRef(bias)}) {
-    call.result(wanted[k] ? call.empty(at::DimVector(sizes), grad.scalar_type(), grad.device()) : at::Tensor());
-    ++k;
-  }
+  const auto result = [&](at::IntArrayRef sizes, at::MemoryFormat as) {
+    const at::DimVector now(sizes);
+    return call.empty(now, strides_in_format(now, as), grad.scalar_type(), grad.device());
+  };
+  call.result(wanted[0] ? result(input.sizes(), format) : at::Tensor());
+  const bool as_library = format != plain && has_library_strides(call, input, weight);
+  call.result(wanted[1] ? result(weight.sizes(), as_library ? format : plain) : at::Tensor());
+  call.result(wanted[2] ? result(bias, plain) : at::Tensor());
   return true;
 }
 

@@ -47,6 +47,18 @@ class Dense(nn.Module):
         return torch.cat([x, F.gelu(self.conv(x))], 1)
 
 
+class Squeezed(nn.Module):
+    """Channels are weighed by what the whole image says of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.gate = nn.Conv2d(16, 16, 3, padding=1), nn.Conv2d(16, 16, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = self.conv(x)
+        return made * torch.sigmoid(self.gate(F.relu(F.adaptive_avg_pool2d(made, 1))))
+
+
 class LastNorm(nn.Module):
     """As ConvNeXt: a norm and products over channels that are last, and back."""
 
@@ -107,6 +119,10 @@ NETWORKS: dict[str, tuple[Network, tuple[int, ...]]] = {
     ),
     "one pixel": (lambda: head(nn.Conv2d(16, 32, 4), nn.ReLU(), nn.Conv2d(32, 16, 1)), (4, 16, 4, 4)),
     "handed out": (Gated, (2, 16, 20, 20)),
+    "large depthwise": (lambda: head(nn.Conv2d(256, 256, 3, 2, 1, groups=256), nn.GELU()), (2, 256, 32, 32)),
+    "large kernels": (lambda: head(nn.Conv2d(16, 64, 5, padding=2), nn.GELU(), nn.Conv2d(64, 8, 1)), (2, 16, 64, 64)),
+    "wide of one image": (lambda: head(nn.Conv2d(600, 600, 1), nn.GELU(), nn.Conv2d(600, 8, 1)), (1, 600, 2, 2)),
+    "squeezed": (Squeezed, (2, 16, 12, 12)),
     "groups": (lambda: head(nn.Conv2d(32, 32, 3, groups=4), nn.GroupNorm(4, 32), nn.Mish()), (2, 32, 16, 16)),
 }
 
@@ -161,9 +177,13 @@ def test_sizes_that_vary(name: str) -> None:
     check(name, True, True, last=False)
 
 
-@pytest.mark.parametrize("name", ["residual", "pools", "last norm", "handed out"])
+LAST = ["residual", "pools", "last norm", "handed out", "squeezed", "large depthwise", "large kernels"]
+
+
+@pytest.mark.parametrize("name", [*LAST, "wide of one image"])
 def test_inputs_that_are_channels_last(name: str) -> None:
     check(name, True, None, last=True)
+    assert not magneto.stats()["no_joint"]
 
 
 def test_what_is_saved_is_channels_last() -> None:
