@@ -4,14 +4,25 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/edge.h>
 
+#include <string>
+
 namespace magneto::autograd {
 
-/// The local tensor of the gradient that goes to `leaf`, if it lies on the mesh as that does; undefined: it does not,
-/// or is none.
-at::Tensor local_gradient(const at::Tensor& gradient, const torch::autograd::Edge& leaf);
+/// The gradient of a DTensor's local tensor, and how it lies on the mesh (borrowed, kept for good; null: as autograd
+/// has it by default).
+struct LocalGradient {
+  at::Tensor tensor;
+  PyObject* placements = nullptr;
+};
 
-/// Where the gradient of a DTensor's local tensor goes, to become the DTensor's.
-torch::autograd::Edge edge_of_local(const at::Tensor& distributed);
+/// Of a gradient of the DTensor `input`. No tensor: it is none of one.
+LocalGradient local_gradient(const at::Tensor& gradient, const at::Tensor& input);
+
+/// Where the gradient of a DTensor's local tensor goes, to become the DTensor's, with those placements.
+torch::autograd::Edge edge_of_local(const at::Tensor& distributed, PyObject* placements);
+
+/// How it lies on the mesh, for messages.
+std::string placements_of(const at::Tensor& distributed);
 
 bool is_dtensor(const at::Tensor& tensor);
 

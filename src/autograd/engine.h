@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "fake/fake.h"
+#include "fake/weighed_sizes.h"
 #include "graph/graph.h"
 
 namespace magneto::autograd {
@@ -27,6 +28,7 @@ class EngineScope {
   fake::Session& session_;
   const int32_t torch_node_;
   const bool ran_;
+  const fake::Traced traced_{session_};
   const c10::impl::ExcludeDispatchKeyGuard no_autocast_{c10::autocast_dispatch_keyset};
 };
 

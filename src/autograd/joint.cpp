@@ -285,15 +285,20 @@ JointTrace::Group JointTrace::trace_group(std::vector<size_t> roots, const std::
     return run_engine(*session_, edges, tangents, leaves);
   }();
   if (session_->refused()) throw Refused{};
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    if (gradients[i].defined() && fake::is_jagged(gradients[i])) gradients[i] = at::_nested_get_values(gradients[i]);
-    if (at::Tensor local = local_gradient(gradients[i], leaves[i]); local.defined()) gradients[i] = std::move(local);
-  }
-  auto next = gradients.begin();
+  size_t next = 0;
   for (const Leaf& leaf : leaves_) {
-    const at::Tensor gradient = leaf.root && std::ranges::count(own, *leaf.root) ? at::Tensor() : *next++;
+    group.placements.push_back(nullptr);
+    at::Tensor gradient = leaf.root && std::ranges::count(own, *leaf.root) ? at::Tensor() : gradients[next++];
+    if (gradient.defined() && fake::is_jagged(gradient)) gradient = at::_nested_get_values(gradient);
+    const auto input = std::ranges::find(results_.distributed, leaf.input, [](const auto& each) { return each.first; });
+    if (gradient.defined() && input != results_.distributed.end()) {
+      LocalGradient local = local_gradient(gradient, input->second);
+      if (local.tensor.defined()) gradient = std::move(local.tensor);
+      group.placements.back() = local.placements;
+    }
     group.gradients.push_back(gradient.defined() ? session_->value_of(gradient) : graph::kNoValue);
     if (gradient.defined() && group.gradients.back() == graph::kNoValue) {
+      if (is_dtensor(gradient)) throw Refused{"the gradient of an input lies otherwise: " + placements_of(gradient)};
       throw Refused{"the gradient of an input is of a class of tensors"};
     }
   }
@@ -554,6 +559,7 @@ Joint JointTrace::take(const PartitionWay& way) {
       gradients.push_back(group.gradients[leaf]);
       const std::optional<size_t> root = leaves_[leaf].root;
       backward.leaves.push_back({.input = leaves_[leaf].input, .root = root ? std::optional(roots_[*root]) : root});
+      backward.leaves.back().placements = group.placements[leaf];
       for (const size_t root : group.roots) backward.leaves.back().reached_from.push_back(reaches_[root][leaf]);
     }
     torch::autograd::variable_list fakes;

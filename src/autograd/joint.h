@@ -57,6 +57,8 @@ struct Backward {
     int32_t gradient = -1;
     /// The part that gives it.
     size_t part = 0;
+    /// Of a DTensor, how the gradient lies on the mesh; null: as by default (LocalGradient).
+    PyObject* placements = nullptr;
     /// By root: whether it leads here. Where no defined tangent leads to a leaf, the leaf has no gradient.
     std::vector<bool> reached_from;
   };
@@ -132,6 +134,7 @@ class JointTrace {
     size_t begin = 0, end = 0;              // the operators
     std::vector<graph::ValueId> tangents;   // by root
     std::vector<graph::ValueId> gradients;  // by leaf; kNoValue: none
+    std::vector<PyObject*> placements;      // by leaf, as in Backward::Leaf
   };
 
   JointTrace(fake::Session& session, graph::Graph& graph, Results results)

@@ -67,6 +67,8 @@ struct Results {
 
   /// Classes of tensors have said what operators do: the graph's torch calls have other gradients than the program.
   bool of_classes = false;
+  /// DTensors among the inputs, and their stand-ins.
+  std::vector<std::pair<graph::ValueId, at::Tensor>> distributed = {};
 
   /// Views are made by operators that read other tensors, too: those that are no inputs are computed.
   void add_places(const graph::Graph& graph);
@@ -78,6 +80,7 @@ struct Results {
   void forget_fakes() {
     for (Computed& result : computed) result.fake.reset();
     for (Written& input : written) input.fake.reset();
+    distributed.clear();
   }
 };
 

@@ -358,6 +358,13 @@ c10::DispatchKey decomposition_key(const c10::OperatorHandle& op, bool nested) {
   return facts_of(op).composite ? Key::CompositeImplicitAutograd : Key::Undefined;
 }
 
+/// What autograd has saved of a result whose class it does not know: a wrapper's copy, without memory.
+bool is_past_class(const at::Tensor& tensor) {
+  if (is_fake(tensor) || !tensor.has_storage() || tensor.is_meta() || tensor.sym_numel().maybe_as_int() == 0)
+    return false;
+  return !tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
+}
+
 /// As PyTorch comes to a class's __torch_dispatch__. False: no tensor has one.
 bool call_class(const c10::OperatorHandle& op, Stack* stack) {
   if (!class_dispatch) return false;
@@ -367,7 +374,7 @@ bool call_class(const c10::OperatorHandle& op, Stack* stack) {
   const auto look = [&](const at::Tensor& tensor) {
     if (!tensor.defined()) return;
     nested |= tensor.is_nested();
-    found |= nested || has_class_dispatch(tensor);  // of a result that autograd has saved the class is not known
+    found |= nested || has_class_dispatch(tensor) || is_past_class(tensor);
   };
   for (const c10::IValue& arg : torch::jit::last(*stack, op.schema().arguments().size())) {
     if (arg.isTensor()) look(arg.toTensor());

@@ -102,6 +102,8 @@ bool empty_strided(C& call) {
   return add_strided<0>(call, Options(call, 2, c10::get_default_dtype_as_scalartype()));
 }
 
+bool empty_strided(SymbolicCall& call) { return call.view(0, call.symints(0), call.symints(1), 0); }
+
 /// The dtype that a fill value asks for.
 c10::ScalarType dtype_of(const c10::Scalar& value) {
   if (value.isComplex()) return c10::toComplexType(c10::get_default_dtype_as_scalartype());

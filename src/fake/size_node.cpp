@@ -8,6 +8,7 @@
 #include <functional>
 #include <type_traits>
 
+#include "fake/weighed_sizes.h"
 #include "support/symbol_object.h"
 
 namespace magneto::fake {
@@ -248,7 +249,8 @@ class SizeNode final : public c10::SymNodeImpl {
   bool is_bool() override { return false; }
   bool is_float() override { return false; }
   bool has_hint() override { return true; }
-  bool is_symbolic() override { return true; }
+  /// PyTorch's Python code that takes it for traced would look for an expression of its own.
+  bool is_symbolic() override { return !is_taken_for_traced(); }
   std::string str() override { return shapes::text(expr_); }
   std::string _graph_repr() override { return str(); }
   c10::SymNode clone() override { return make(expr_); }
@@ -265,6 +267,7 @@ class SizeNode final : public c10::SymNodeImpl {
   c10::SymNode sym_min(const c10::SymNode& other) override { return make(shapes::min(expr_, of(other))); }
   c10::SymNode sym_max(const c10::SymNode& other) override { return make(shapes::max(expr_, of(other))); }
   c10::SymNode sym_float() override {
+    if (are_sizes_weighed() && !maybe_as_int()) return weighed_size(state_, expr_);
     const bool stays = (state_->engine_runs || state_->purpose.decomposes) && !state_->hinting && !maybe_as_int();
     if (stays && state_->sizes.value(expr_)) return FloatNode::of_size(state_, expr_);
     return c10::make_intrusive<FloatNode>(static_cast<double>(state_->number_of(expr_)));
@@ -327,6 +330,8 @@ class SizeNode final : public c10::SymNodeImpl {
 };
 
 }  // namespace
+
+c10::SymNode answer_node(bool answer) { return c10::make_intrusive<AnswerNode>(answer); }
 
 c10::SymBool asked_later(const std::shared_ptr<SessionState>& state, bool now, std::function<bool()> ask) {
   return c10::SymBool(c10::SymNode(c10::make_intrusive<AskedLaterNode>(state, now, std::move(ask))));

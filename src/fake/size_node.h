@@ -26,6 +26,9 @@ c10::SymInt to_symint(const std::shared_ptr<SessionState>& state, shapes::Expr e
 /// What a SymInt stands for; one of somebody else's is asked for its number.
 shapes::Expr expr_of(const c10::SymInt& size);
 
+/// The answer to a question that has been decided.
+c10::SymNode answer_node(bool answer);
+
 /// A bool of an exported graph that is `now` in this run: false is taken for the general case, and noted.
 c10::SymBool asked_later(const std::shared_ptr<SessionState>& state, bool now, std::function<bool()> ask);
 

@@ -46,8 +46,8 @@ PyObject* with_history(PyObject*, PyObject* args) {
 PyMethodDef kWithHistoryOfValues = {"with_history_of_values", with_history, METH_VARARGS,
                                     "The jagged tensor, with the history of its values."};
 
-torch::autograd::Edge edge_of_input(const at::Tensor& input) {
-  if (autograd::is_dtensor(input)) return autograd::edge_of_local(input);
+torch::autograd::Edge edge_of_input(const at::Tensor& input, PyObject* placements) {
+  if (autograd::is_dtensor(input)) return autograd::edge_of_local(input, placements);
   if (!fake::is_jagged(input)) return torch::autograd::impl::gradient_edge(input);
   const c10::AutoGradMode with_grad(true);
   return torch::autograd::impl::gradient_edge(at::_nested_get_values(input));

@@ -15,7 +15,7 @@ namespace magneto::runtime {
 extern PyMethodDef kWithHistoryOfValues;
 
 /// Where the gradient of an input goes. Of a jagged one the graph has the gradient of its values, of a
-/// DTensor that of its local tensor.
-torch::autograd::Edge edge_of_input(const at::Tensor& input);
+/// DTensor that of its local tensor (`placements`: autograd::LocalGradient).
+torch::autograd::Edge edge_of_input(const at::Tensor& input, PyObject* placements = nullptr);
 
 }  // namespace magneto::runtime

@@ -58,6 +58,7 @@ struct BackwardProgram {
   struct Place {
     bool input;
     size_t index;
+    PyObject* placements = nullptr;  // as in Backward::Leaf
   };
   std::vector<Place> saved, leaves;
   std::vector<graph::TensorMeta> tangents;  // by root
@@ -414,7 +415,7 @@ class JointComputation final : public Computation {
     for (const BackwardProgram& backward : program.backwards) {
       torch::autograd::edge_list& of_one = edges.emplace_back();
       for (const BackwardProgram::Place& leaf : backward.leaves) {
-        of_one.push_back(leaf.input ? edge_of_input(held[leaf.index]) : torch::autograd::Edge());
+        of_one.push_back(leaf.input ? edge_of_input(held[leaf.index], leaf.placements) : torch::autograd::Edge());
       }
     }
     std::vector<at::Tensor> states, originals, results(program.forward->output_count());
@@ -565,7 +566,8 @@ std::unique_ptr<Computation> make_joint_computation(const graph::Graph& graph, a
       made.saved.push_back({input, position(input ? graph.inputs : whole.outputs, id)});
     }
     for (const autograd::Backward::Leaf& leaf : ties.leaves) {
-      made.leaves.push_back({!leaf.root, leaf.root ? *leaf.root : position(graph.inputs, leaf.input)});
+      const size_t index = leaf.root ? *leaf.root : position(graph.inputs, leaf.input);
+      made.leaves.push_back({!leaf.root, index, leaf.placements});
     }
     for (size_t root = 0; root < ties.roots.size(); ++root) {
       made.tangents.push_back(ties.graph.values[ties.graph.inputs[ties.saved.size() + root]].meta);

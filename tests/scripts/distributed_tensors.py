@@ -166,7 +166,7 @@ class Net(nn.Module):
         return x + self.narrow(F.gelu(self.wide(self.norm(x))))
 
 
-class Attention(nn.Module):
+class Heads(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.q, self.k, self.v, self.o = (nn.Linear(8, 8, bias=False) for _ in range(4))
@@ -175,7 +175,12 @@ class Attention(nn.Module):
         batch, length, _ = x.shape
         q, k, v = (each(x).view(batch, length, -1, 2).transpose(1, 2) for each in (self.q, self.k, self.v))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return x + self.o(y.transpose(1, 2).reshape(batch, length, -1))
+        return self.o(y.transpose(1, 2).reshape(batch, length, -1))
+
+
+class Attention(Heads):
+    def forward(self, x: Any) -> Any:
+        return x + super().forward(x)
 
 
 def parallel(module: Callable[[], nn.Module], plan: dict[str, Any]) -> Any:
@@ -240,9 +245,147 @@ def module_input_prepared() -> Any:
     return parallel(make, plan)
 
 
-# Where gradients are needed: a DTensor that has a history is handed on, or a leaf's gradient lies otherwise than the leaf.
-# (Where torch calls run under autograd, backend="eager", each of them is an exit then.)
-EXITS = {"computed", "made_from_local", "sums", "joined", "module_input_prepared", "sequence_parallel"}
+class Llama(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.out = nn.Embedding(16, 8), nn.Linear(8, 16, bias=False)
+        self.first, self.second, self.last = (nn.RMSNorm(8) for _ in range(3))
+        self.heads, self.net = Heads(), nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8))
+
+    def forward(self, x: Any) -> Any:
+        x = self.embedding((x[..., 0] * 100).long() % 16)
+        x = x + self.heads(self.first(x))
+        return self.out(self.last(x + self.net(self.second(x))))
+
+
+def whole_input() -> PrepareModuleInput:
+    return PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))
+
+
+LLAMA = {
+    "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
+    **{norm: SequenceParallel() for norm in ("first", "second", "last")},
+    "heads": whole_input(),
+    **{f"heads.{name}": ColwiseParallel() for name in "qkv"},
+    "heads.o": RowwiseParallel(output_layouts=Shard(1)),
+    "net": whole_input(),
+    "net.0": ColwiseParallel(),
+    "net.2": RowwiseParallel(output_layouts=Shard(1)),
+    "out": ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate()),
+}
+
+
+class Pieces(nn.Module):
+    """The first gives a DTensor, of which the second is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Net(), Net()
+
+    def forward(self, x: Any) -> Any:
+        x = F.relu(self.first.narrow(self.first.wide(x)))
+        return self.second.narrow(self.second.wide(x * 2))
+
+
+PIECES = {
+    "first.wide": ColwiseParallel(),
+    "first.narrow": RowwiseParallel(output_layouts=Shard(1), use_local_output=False),
+    "second.wide": ColwiseParallel(input_layouts=Shard(1)),
+    "second.narrow": RowwiseParallel(use_local_output=False),
+}
+
+
+@program
+def embedded_by_rows() -> Any:
+    plan = {"1": LLAMA["embedding"], "2": LLAMA["out"]}
+    return parallel(lambda: nn.Sequential(Picked(), nn.Embedding(16, 8), nn.Linear(8, 8)), plan)
+
+
+class Picked(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return (x[..., 0] * 100).long() % 16
+
+
+@program
+def given_on() -> Any:
+    return parallel(Pieces, PIECES)
+
+
+@program
+def added_in_place() -> Any:
+    return of_one(lambda d: (d * 2).add_(1).mul_(3).rsqrt() * d.pow(2).mean(1, keepdim=True).add_(1).rsqrt(), Shard(0))
+
+
+@program
+def with_and_without_history() -> Any:
+    return of_one(lambda d: (d.detach() + 1, d * 2, d), Shard(0))
+
+
+def varying(made: tuple[Any, Callable[[int], Any]], dim: int) -> Any:
+    """Tensors of another size in each turn."""
+    rows = {1: 4, 2: 8, 3: 12}
+    function, given = made
+
+    def of_turn(turn: int) -> Any:
+        return tuple(torch.cat([x.narrow(dim, 0, 1) / 4] * rows[turn], dim) + torch.randn(8) / 4 for x in given(turn))
+
+    return function, of_turn
+
+
+@program
+def parallel_of_any_batch() -> Any:
+    return varying(tensor_parallel(), 0)
+
+
+@program
+def parallel_of_any_length() -> Any:
+    return varying(tensor_parallel(), 1)
+
+
+@program
+def attention_of_any_length() -> Any:
+    return varying(attention_in_parallel(), 1)
+
+
+@program
+def llama_of_any_length() -> Any:
+    return varying(parallel(Llama, LLAMA), 1)
+
+
+@program
+def given_on_of_any_length() -> Any:
+    return varying(parallel(Pieces, PIECES), 1)
+
+
+@program
+def local_of_any_size() -> Any:
+    def function(x: Any) -> Any:
+        d = DTensor.from_local(x * 2, MESH, [Shard(0)])
+        return d.sum(1).full_tensor() + d.shape[0], d.redistribute(placements=[Replicate()]).mean(), d.t().to_local()
+
+    return function, lambda turn: (plain(turn, 2 * turn),)
+
+
+@program
+def handed_on_at_an_exit() -> Any:
+    def function(x: Any) -> Any:
+        d = DTensor.from_local(x * 2, MESH, [Shard(0)])
+        SEEN.append(str(d.shape))  # an exit
+        print(end="")
+        return (d * d).full_tensor()
+
+    return function, lambda turn: (plain(turn, 2 * turn),)
+
+
+SEEN: list[str] = []
+EXITS = {"handed_on_at_an_exit"}
+# Of which gradients have other strides than what they are of. (Where torch calls run under autograd, backend="eager",
+# each of them is an exit.)
+GRADIENT_EXITS = {"joined", "sums"}
+# A mask that is in a DTensor is not handed on: a segment that would end there is left to CPython.
+MASKED = {"embedded_by_rows", "llama_of_any_length"}
+# In so many graphs: of the first size, and of any.
+VARYING = {name for name in PROGRAMS if name.endswith(("of_any_batch", "of_any_length", "of_any_size"))}
 
 
 def said(value: Any) -> Any:
@@ -286,7 +429,7 @@ def outcome(function: Program, arguments: tuple[Any, ...], parameters: Any, grad
     return said(found)
 
 
-def compare(name: str, backend: str, every: int, gradients: bool) -> tuple[str, int]:
+def compare(name: str, backend: str, every: int, gradients: bool) -> tuple[str, int, int]:
     magneto.reset()
     problems = []
     function, given = PROGRAMS[name]()
@@ -297,10 +440,11 @@ def compare(name: str, backend: str, every: int, gradients: bool) -> tuple[str, 
             want = outcome(function, given(turn), parameters, gradients)
             problems.append(difference(outcome(compiled, given(turn), parameters, gradients), want))
     stats = magneto.stats()
-    assert not stats["fallbacks"], (name, stats["fallbacks"])
+    fallbacks = set(stats["fallbacks"]) - ({"Rebuild"} if every and name in MASKED else set())
+    assert not fallbacks, (name, stats["fallbacks"])
     if sys.argv[4:]:
         print(name, backend, every, gradients, stats["break_reasons"], file=sys.stderr)
-    return "; ".join(filter(None, problems)), sum(stats["break_reasons"].values())
+    return "; ".join(filter(None, problems)), sum(stats["break_reasons"].values()), stats["graphs"]
 
 
 def changed() -> list[str]:
@@ -342,7 +486,7 @@ if __name__ == "__main__":
             try:
                 outcomes.setdefault(each, []).append([*way, *compare(each, *way)])
             except Exception:
-                outcomes.setdefault(each, []).append([*way, traceback.format_exc(), 0])
+                outcomes.setdefault(each, []).append([*way, traceback.format_exc(), 0, 0])
     outcomes["changed"] = changed()
     distributed.destroy_process_group()
     print(json.dumps(outcomes))

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "capture/calls/calls.h"
+#include "capture/calls/native_mode.h"
 #include "capture/exits/exit_builder.h"
 #include "capture/interpreter/errors.h"
 #include "capture/interpreter/frames.h"
@@ -181,16 +182,35 @@ int32_t Rebuilder::build_jagged_values(PyObject* jagged) {
   return given;
 }
 
+/// Of its local tensor. One with a history is made of one that has it, as by `from_local(to_local())`.
+int32_t Rebuilder::build_distributed(PyObject* value) {
+  const bool has_history = static_cast<bool>(unpack_tensor(value).grad_fn());
+  if (has_history && c.mode.recording && c.frame) {  // what that call has recorded will be taken back
+    throw c.exits.restart_before({c.frame->info->code, c.frame->pc},
+                                 "a DTensor with a history is handed on: " + c.exits.exit->message);
+  }
+  if (keeps_mask(c, description_of(value))) throw unbuildable(value);
+  const Ref given = has_history ? local_with_history(c, value) : Ref::borrow(local_tensor_of(value));
+  c.world.keep(given);
+  const int32_t local = build(given.get());
+  PyObject* const is_leaf = unpack_tensor(value).requires_grad() ? Py_True : Py_False;
+  const int32_t needs_grad = constant(has_history ? Py_None : is_leaf);
+  const Ref bare = without_sizes(c, description_of(value));
+  if (bare.get() == Py_None) {
+    const int32_t spec = constant(description_of(value));
+    return memo_[value] = emit(PlanOp::Call, {constant(distributed_maker()), local, spec, needs_grad});
+  }
+  const auto [shape, stride] = sizes_in(c, description_of(value));
+  const int32_t sizes = build(shape.get()), strides = build(stride.get()), spec = constant(bare.get());
+  return memo_[value] = emit(PlanOp::Call, {constant(sized_maker()), local, spec, sizes, strides, needs_grad});
+}
+
 /// The segment has made it.
 int32_t Rebuilder::build_wrapper(PyObject* value, const ClassTensor& known) {
   const bool has_history = static_cast<bool>(unpack_tensor(value).grad_fn());
+  if (is_dtensor(Py_TYPE(value))) return build_distributed(value);
   if (has_history && !fake::is_jagged(unpack_tensor(value))) {
     c.gradients.retry_without_classes("a tensor of the class is given that has a history");
-  }
-  if (is_dtensor(Py_TYPE(value))) {
-    const int32_t local = build(local_tensor_of(value)), spec = constant(description_of(value));
-    const int32_t needs_grad = constant(unpack_tensor(value).requires_grad() ? Py_True : Py_False);
-    return memo_[value] = emit(PlanOp::Call, {constant(distributed_maker()), local, spec, needs_grad});
   }
   const int32_t values = has_history ? build_jagged_values(value) : -1;
   const int32_t args = build(known.args.get()), kwargs = build(known.kwargs.get());

@@ -73,6 +73,7 @@ class Rebuilder {
   static const Kind kKinds[];
   int32_t build_tensor(PyObject* value);
   int32_t build_jagged_values(PyObject* jagged);
+  int32_t build_distributed(PyObject* value);
   int32_t build_wrapper(PyObject* value, const ClassTensor& known);
   int32_t build_array(PyObject* value);
   bool is_of_made_class(PyObject* value);

@@ -70,17 +70,13 @@ void for_each_tensor(PyObject* object, const Visit& visit, int depth = 0) {
   }
 }
 
-Ref size_object(Capture& capture, const c10::SymInt& size) {
-  Ref object = checked(symint_of(size));
-  return nested_int_of(object.get()) ? object : capture.symbols.size_number(fake::expr_of(size));
-}
-
-Ref python_value(Capture& capture, const c10::IValue& value, const c10::Type& declared) {
-  if (value.isSymInt()) return size_object(capture, value.toSymInt());
+using SizeObject = std::function<Ref(const c10::SymInt&)>;
+Ref python_value(const c10::IValue& value, const c10::Type& declared, const SizeObject& size_object) {
+  if (value.isSymInt()) return size_object(value.toSymInt());
   if (value.isSymIntList()) {
     Ref list = checked(PyList_New(0));
     for (const c10::SymInt& size : value.toSymIntVector()) {
-      if (PyList_Append(list.get(), size_object(capture, size).get()) < 0) throw PythonError{};
+      if (PyList_Append(list.get(), size_object(size).get()) < 0) throw PythonError{};
     }
     return list;
   }
@@ -88,7 +84,7 @@ Ref python_value(Capture& capture, const c10::IValue& value, const c10::Type& de
   if (value.isTensorList() || value.isOptionalTensorList()) {
     Ref list = checked(PyList_New(0));
     for (const c10::IValue& item : value.toListRef()) {
-      if (PyList_Append(list.get(), python_value(capture, item, declared).get()) < 0) throw PythonError{};
+      if (PyList_Append(list.get(), python_value(item, declared, size_object).get()) < 0) throw PythonError{};
     }
     return list;
   }
@@ -101,7 +97,14 @@ struct PythonCall {
 };
 
 /// As PyTorch hands an operator's arguments to Python: what is as it is by default, at the end or by name, is left out.
-PythonCall python_call(Capture& capture, const c10::OperatorHandle& op, std::span<const c10::IValue> values) {
+/// `for_pytorch`: its own code gets them, which knows torch.SymInt alone.
+PythonCall python_call(Capture& capture, const c10::OperatorHandle& op, std::span<const c10::IValue> values,
+                       bool for_pytorch) {
+  const auto size_object = [&](const c10::SymInt& size) {
+    Ref object = checked(symint_of(size));
+    const bool stays = for_pytorch || nested_int_of(object.get());
+    return stays ? object : capture.symbols.size_number(fake::expr_of(size));
+  };
   const auto& arguments = op.schema().arguments();
   size_t positional = 0;
   while (positional < arguments.size() && !arguments[positional].kwarg_only()) ++positional;
@@ -113,11 +116,11 @@ PythonCall python_call(Capture& capture, const c10::OperatorHandle& op, std::spa
   while (positional > 0 && is_default(positional - 1)) --positional;
   PythonCall call{checked(PyTuple_New(static_cast<Py_ssize_t>(positional))), checked(PyDict_New())};
   for (size_t i = 0; i < positional; ++i) {
-    PyTuple_SET_ITEM(call.args.get(), i, python_value(capture, values[i], *arguments[i].real_type()).release());
+    PyTuple_SET_ITEM(call.args.get(), i, python_value(values[i], *arguments[i].real_type(), size_object).release());
   }
   for (size_t i = by_name; i < arguments.size(); ++i) {
     if (is_default(i)) continue;
-    const Ref value = python_value(capture, values[i], *arguments[i].real_type());
+    const Ref value = python_value(values[i], *arguments[i].real_type(), size_object);
     if (PyDict_SetItemString(call.kwargs.get(), arguments[i].name().c_str(), value.get()) < 0) throw PythonError{};
   }
   return call;
@@ -250,8 +253,8 @@ void Gradients::pass_class(PyObject* tensor) {
   c.world.wrap(type, c.sources.constant(type));
   c.attributes.load_attr(type, MAGNETO_STR("__torch_dispatch__"));
   if (!real) return;
-  if (unpack_tensor(real).grad_fn() && !fake::is_jagged(unpack_tensor(real)))
-    refuse("its history is from before the capture");
+  const bool is_known = fake::is_jagged(unpack_tensor(real)) || is_dtensor(Py_TYPE(real));
+  if (unpack_tensor(real).grad_fn() && !is_known) refuse("its history is from before the capture");
   PyObject* attributes = instance_dict(real);
   PyObject *name, *value;
   std::vector<Ref> names;
@@ -386,9 +389,9 @@ Ref TensorMap::wrap_class_tensor(PyObject* raw, const guards::Source* source) {
   }
   c.world.keep(Ref::borrow(raw));
   if (is_dtensor(Py_TYPE(raw))) fill_distributed(c, raw, stand_in.get(), source);
-  if (!nested) return stand_in;
-  fill_nested_sizes(raw);
-  if (tensor.grad_fn()) fake::give_earlier_history(unpack_tensor(stand_in.get()));
+  if (nested) fill_nested_sizes(raw);
+  if (tensor.grad_fn() && (nested || is_dtensor(Py_TYPE(raw))))
+    fake::give_earlier_history(unpack_tensor(stand_in.get()));
   return stand_in;
 }
 
@@ -512,12 +515,11 @@ void TorchCalls::call_dispatch(const c10::OperatorHandle& op, torch::jit::Stack*
     c.side_exit(BreakReason::UnsupportedTensor, why);
   };
   const auto call = [&] {
-    if (with_history && op.schema().is_mutable()) {
-      c.gradients.retry_without_classes("an operator writes where autograd records");
+    if (with_history && op.schema().is_mutable() && !writes_distributed(c, op, values)) {
+      c.gradients.retry_without_classes(op.schema().name() + " writes where autograd records");
     }
     const std::vector<PyTypeObject*> types = classes_of(values);
-    if (std::ranges::any_of(types, is_dtensor)) fix_sizes(values);
-    const PythonCall python = python_call(c, op, values);
+    const PythonCall python = python_call(c, op, values, std::ranges::any_of(types, is_dtensor));
     Ref all = checked(PyTuple_New(static_cast<Py_ssize_t>(types.size())));
     for (size_t i = 0; i < types.size(); ++i) {
       PyTuple_SET_ITEM(all.get(), i, Py_NewRef(reinterpret_cast<PyObject*>(types[i])));

@@ -7,6 +7,7 @@
 
 #include "capture/calls/native_mode.h"
 #include "capture/interpreter/errors.h"
+#include "capture/numbers/symbols.h"
 #include "capture/torch/gradients.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/torch/torch_calls.h"
@@ -14,6 +15,8 @@
 #include "capture/world/containers.h"
 #include "capture/world/modules.h"
 #include "capture/world/world.h"
+#include "fake/session.h"
+#include "fake/weighed_sizes.h"
 #include "python/abi/dicts.h"
 #include "python/abi/private.h"
 #include "python/abi/types.h"
@@ -51,6 +54,15 @@ PyObject* call_outside(PyObject*, PyObject* function) {
   return result.release();
 }
 
+/// What the function gives, which looks at what operators come to on stand-ins as large as the whole tensors are. They
+/// are none of the graph's.
+PyObject* call_aside(PyObject*, PyObject* function) {
+  const fake::Session::Mark before = dispatching->session->mark();
+  Ref result = Ref::steal(PyObject_CallNoArgs(function));
+  dispatching->session->rollback(before);
+  return result.release();
+}
+
 std::string taken_error() {
   const Ref error = take_error();
   const Ref words = error ? Ref::steal(PyObject_Str(error.get())) : Ref();
@@ -63,16 +75,6 @@ std::string taken_error() {
 
 PyObject* local_tensor_of(PyObject* tensor) { return read(tensor, "_local_tensor").get(); }
 PyObject* description_of(PyObject* tensor) { return read(tensor, "_spec").get(); }
-
-void fix_sizes(std::span<c10::IValue> values) {
-  for (c10::IValue& value : values) {
-    if (value.isSymInt()) value = value.toSymInt().guard_int(__FILE__, __LINE__);
-    if (!value.isSymIntList()) continue;
-    std::vector<int64_t> sizes;
-    for (const c10::SymInt& size : value.toSymIntVector()) sizes.push_back(size.guard_int(__FILE__, __LINE__));
-    value = std::move(sizes);
-  }
-}
 
 void fill_distributed(Capture& capture, PyObject* raw, PyObject* stand_in, const guards::Source* source) {
   const auto refuse = [&](const std::string& why) {
@@ -115,6 +117,8 @@ bool note_distributed(Capture& capture, PyObject* object) {
 void pass_distributed(Capture& capture, PyObject* result, const std::function<void()>& forget) {
   const bool several = PyTuple_Check(result) || PyList_Check(result);
   if (!at::GradMode::is_enabled() || !(several || is_dtensor(Py_TYPE(result)))) return;
+  NativeScope scope(capture.mode);
+  capture.mode.recording = true;
   try {
     if (!several) {
       if (unpack_tensor(result).requires_grad()) capture.gradients.pass_class(result);
@@ -132,6 +136,8 @@ void pass_distributed(Capture& capture, PyObject* result, const std::function<vo
 Ref dispatch_distributed(Capture& capture, PyObject* op, PyObject* args, PyObject* kwargs, std::string& why) {
   static PyMethodDef definition = {"call_outside", &call_outside, METH_O, nullptr};
   static PyObject* const outside = PyCFunction_New(&definition, nullptr);
+  static PyMethodDef of_whole = {"call_aside", &call_aside, METH_O, nullptr};
+  static PyObject* const aside = PyCFunction_New(&of_whole, nullptr);
   static constinit Imported dispatch("magneto._dtensor", "dispatch");
   Ref result;
   {
@@ -139,9 +145,14 @@ Ref dispatch_distributed(Capture& capture, PyObject* op, PyObject* args, PyObjec
     capture.mode.callbacks_allowed = false;
     capture.mode.recording = capture.mode.trusted = true;
     capture.mode.engine_runs = false;
+    const fake::Planning planning(*capture.session);
     Capture* const outer = std::exchange(dispatching, &capture);
-    result = Ref::steal(PyObject_CallFunctionObjArgs(dispatch.get(), op, args, kwargs, outside, nullptr));
+    result = Ref::steal(PyObject_CallFunctionObjArgs(dispatch.get(), op, args, kwargs, outside, aside, nullptr));
     dispatching = outer;
+  }
+  if (!result && capture.session->impl().has_symbols && !std::exchange(capture.feedback.fixed_sizes, true)) {
+    PyErr_Clear();  // it asks for plain numbers
+    throw Retry{};
   }
   if (!result) {
     why = "its dispatch raises " + taken_error();
@@ -152,6 +163,70 @@ Ref dispatch_distributed(Capture& capture, PyObject* op, PyObject* args, PyObjec
     note_distributed(capture, result.get());
   }
   return result;
+}
+
+Ref local_with_history(Capture& capture, PyObject* tensor) {
+  static constinit Imported type("torch.distributed.tensor", "DTensor");
+  static PyObject* const to_local = PyObject_GetAttrString(type.get(), "to_local");
+  const c10::AutoGradMode with_grad(true);
+  CallArgs args;
+  args.values = {tensor};
+  return capture.torch.call_torch(to_local, args);
+}
+
+bool writes_distributed(Capture& capture, const c10::OperatorHandle& op, std::span<const c10::IValue> values) {
+  if (!op.schema().name().ends_with("_") || !values[0].isTensor()) return false;
+  const at::Tensor& tensor = values[0].toTensor();
+  if (tensor.is_view() || !fake::has_class_dispatch(tensor)) return false;
+  const Ref object = checked(tensor_object(tensor));
+  const auto known = capture.tensors.of_classes.find(object.get());
+  return is_dtensor(Py_TYPE(object.get())) && known != capture.tensors.of_classes.end() && !known->second.source;
+}
+
+bool is_of_distributed(PyObject* function) {
+  if (PyMethod_Check(function)) function = PyMethod_GET_FUNCTION(function);
+  if (!PyFunction_Check(function)) return false;
+  PyObject* const module = reinterpret_cast<PyFunctionObject*>(function)->func_module;
+  return module && PyUnicode_Check(module) &&
+         std::string_view(PyUnicode_AsUTF8(module)).starts_with("torch.distributed.tensor");
+}
+
+namespace {
+
+/// A function of our own, which is not to be interpreted.
+Ref ask(Capture& capture, PyObject* function, PyObject* description) {
+  NativeScope scope(capture.mode);
+  capture.mode.callbacks_allowed = capture.mode.engine_runs = false;
+  capture.mode.recording = capture.mode.trusted = true;
+  return checked(PyObject_CallOneArg(function, description));
+}
+
+}  // namespace
+
+bool keeps_mask(Capture& capture, PyObject* description) {
+  static constinit Imported function("magneto._dtensor", "keeps_mask");
+  return ask(capture, function.get(), description).get() == Py_True;
+}
+
+Ref without_sizes(Capture& capture, PyObject* description) {
+  static constinit Imported function("magneto._dtensor", "without_sizes");
+  return ask(capture, function.get(), description);
+}
+
+std::pair<Ref, Ref> sizes_in(Capture& capture, PyObject* description) {
+  const auto numbers = [&](const char* name) {
+    const Ref sizes = checked(PySequence_Tuple(checked(PyObject_GetAttrString(description, name)).get()));
+    Ref found = capture.symbols.with_size_numbers(sizes.get());
+    capture.world.keep(found);
+    return found;
+  };
+  Ref shape = numbers("shape"), stride = numbers("stride");
+  return {std::move(shape), std::move(stride)};
+}
+
+PyObject* sized_maker() {
+  static constinit Imported maker("magneto._dtensor", "make_of_size");
+  return maker.get();
 }
 
 PyObject* distributed_maker() {

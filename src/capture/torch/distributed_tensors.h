@@ -5,15 +5,16 @@
 // What that calls on local tensors, collectives included, is in the graph.
 #pragma once
 
+#include <ATen/core/dispatch/Dispatcher.h>
+
 #include <functional>
 #include <span>
+#include <string>
+#include <utility>
 
 #include "capture/capture.h"
 
 namespace magneto::capture {
-
-/// Sizes as numbers of this run.
-void fix_sizes(std::span<c10::IValue> values);
 
 /// Gives the stand-in what the tensor from outside has, under guards.
 void fill_distributed(Capture& capture, PyObject* raw, PyObject* stand_in, const guards::Source* source);
@@ -29,7 +30,24 @@ bool note_distributed(Capture& capture, PyObject* object);
 /// call, in front of a side exit.
 void pass_distributed(Capture& capture, PyObject* result, const std::function<void()>& forget);
 
-/// With which each run makes one again: of a local tensor, its description and whether it requires gradients. Borrowed.
+/// The local tensor of one with a history, which the graph gives: `to_local`.
+Ref local_with_history(Capture& capture, PyObject* tensor);
+/// In place, of a DTensor that the segment has made: autograd records that as it does for plain tensors.
+bool writes_distributed(Capture& capture, const c10::OperatorHandle& op, std::span<const c10::IValue> values);
+
+/// The function is PyTorch's own for such tensors, which is called for real.
+bool is_of_distributed(PyObject* function);
+
+/// A stand-in is in it.
+bool keeps_mask(Capture& capture, PyObject* description);
+/// A description without its sizes, if these differ from run to run; None: they do not.
+Ref without_sizes(Capture& capture, PyObject* description);
+/// The sizes and the strides that are in it, as stand-ins of numbers.
+std::pair<Ref, Ref> sizes_in(Capture& capture, PyObject* description);
+/// Makes one of the local tensor, such a description, sizes, strides and whether it requires gradients, or None: it has
+/// the history of its local tensor. Borrowed.
+PyObject* sized_maker();
+/// The same with the sizes in the description. Borrowed.
 PyObject* distributed_maker();
 PyObject* local_tensor_of(PyObject* tensor);
 PyObject* description_of(PyObject* tensor);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "autograd/distributed_gradients.h"
 #include "autograd/joint.h"
 #include "autograd/nodes.h"
 #include "capture/calls/deferred.h"
@@ -142,12 +143,14 @@ std::optional<autograd::JointTrace> Gradients::run_backward(std::string* no_join
   torch::autograd::edge_list leaf_edges;
   std::vector<at::Tensor> inputs;
   std::vector<autograd::Results::Written> written;
+  std::vector<std::pair<graph::ValueId, at::Tensor>> distributed;
   for (const graph::ValueId id : c.graph.inputs) {
     const at::Tensor& real = c.exits.rebuilder->tensor_of(c.tensors.inputs.at(id).real.get());
     inputs.push_back(c.exits.rebuilder->tensor_of(c.tensors.fake_of.at(c.tensors.inputs.at(id).real.get()).get()));
     if (real.requires_grad()) {
       leaves.push_back(id);
       leaf_edges.push_back(c.session->history_of(id, inputs.back()));
+      if (autograd::is_dtensor(inputs.back())) distributed.emplace_back(id, inputs.back());
     }
     if (has_new_history(inputs.back())) written.push_back({id, inputs.back()});
   }
@@ -165,6 +168,7 @@ std::optional<autograd::JointTrace> Gradients::run_backward(std::string* no_join
   results->hooked = hooked;
   results->frees = results->with_hooks && !frees_unseen_;
   results->of_classes = !classes_.empty();
+  results->distributed = std::move(distributed);
   const auto why_not = [&](PyObject* context) -> std::string {
     if (autograd::belongs_to_operator(context)) return {};
     if (rehearsed_.contains(context)) return {};

@@ -28,6 +28,7 @@
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
 #include "fake/session.h"
+#include "fake/weighed_sizes.h"
 #include "graph/orphans.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
@@ -79,10 +80,19 @@ void TorchCalls::check_refusal() {
   }
 }
 
-/// Transforms are at work on tensors whose sizes are symbols. (The error that is set stays.)
-static bool transforms_symbols(Capture& capture) {
+/// Transforms, or PyTorch's code for DTensors, are at work on tensors whose sizes are symbols. (The error that is set
+/// stays.)
+static bool works_on_symbols(Capture& capture, PyObject* target) {
   const SavedError error;  // PyTorch is asked for the transforms
-  return capture.session->impl().has_symbols && is_transforming();
+  return capture.session->impl().has_symbols && (is_of_distributed(target) || is_transforming());
+}
+
+static std::function<PyObject*()> with_plans(Capture& capture, PyObject* target, std::function<PyObject*()> run) {
+  if (!is_of_distributed(target)) return run;
+  return [&capture, run = std::move(run)] {
+    const fake::Planning planning(*capture.session);
+    return run();
+  };
 }
 
 /// Operators from this one on are calls of their own.
@@ -159,7 +169,7 @@ Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<
   c.mode.recording = true;
   c.mode.trusted = PyFunction_Check(target);
   c.mode.engine_runs = false;  // which has called the code that calls this
-  Ref result = overridden ? run_noting(run, redispatched) : run_with_casts(c, run, calls_back);
+  Ref result = overridden ? run_noting(run, redispatched) : run_with_casts(c, with_plans(c, target, run), calls_back);
   recorded.reset();
   const bool of_class =
       note_distributed(c, result.get()) || dispatched_ || std::ranges::any_of(args, holds_class_tensor);
@@ -193,7 +203,7 @@ Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<
       return record(kind, target, args, kwnames, run, always);
     }
     // It may have raised for the program, or because of sizes that are symbols.
-    if (transforms_symbols(c) && !std::exchange(c.feedback.fixed_sizes, true)) {
+    if (works_on_symbols(c, target) && !std::exchange(c.feedback.fixed_sizes, true)) {
       PyErr_Clear();
       throw Retry{};
     }
