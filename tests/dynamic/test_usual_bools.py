@@ -68,6 +68,19 @@ def either_is_usual(x: Tensor) -> Tensor:
     return y.sin() if y.sum() > 0 else y.cos()
 
 
+def rising(x: Tensor) -> Tensor:
+    """What constants in the place of its numbers say is never so."""
+    y = torch.nn.functional.dropout(x, 0.3).cumsum(1)[0]
+    if not all(a < b for a, b in zip(y[:-1], y[1:], strict=True)):
+        raise FloatingPointError("it does not rise")
+    return x.sin()
+
+
+def between(x: Tensor) -> Tensor:
+    low = torch.nn.functional.dropout(x, 0.3)
+    return x.sin() if (low < low + x.exp()).all() else x.cos()
+
+
 def drawn(x: Tensor) -> Tensor:
     return x.sin() if torch.rand([]) < 0.5 else x * 2
 
@@ -99,7 +112,7 @@ def run(function: Callable[[Tensor], Tensor], gradients: bool) -> list[Any]:
             (program, True)
             for program in (as_in_detr, draws_where_it_is_so, raises, a_number, of_a_sum, where_a_mask_is)
         ),
-        *((program, False) for program in (either_is_usual, drawn, by_a_mask, by_numbers)),
+        *((program, False) for program in (either_is_usual, rising, between, drawn, by_a_mask, by_numbers)),
     ],
 )
 def test_as_in_eager(program: Callable[[Tensor], Tensor], one_graph: bool, gradients: bool) -> None:
@@ -119,3 +132,21 @@ def test_what_is_often_so_is_an_exit() -> None:
         assert_same(got, as_in_detr(x))
     assert sum(magneto.stats()["undone"].values()) < 10
     assert magneto.stats()["breaks"] > 0
+
+
+def test_the_order_of_given_numbers() -> None:
+    """As solvers of differential equations check their times: found wrong by chance, each call would be undone."""
+
+    def program(times: Tensor) -> Tensor:
+        if not all(a < b for a, b in zip(times[:-1], times[1:], strict=True)):
+            raise ValueError("times must rise")
+        return times * 2
+
+    compiled = magneto.compile(program)
+    for _ in range(6):
+        assert_same(compiled(torch.linspace(0, 1, 3)), program(torch.linspace(0, 1, 3)))
+    with pytest.raises(ValueError, match="must rise"):
+        compiled(torch.tensor([0.0, 2.0, 1.0]))
+    stats = magneto.stats()
+    assert not stats["fallbacks"]
+    assert sum(stats["undone"].values()) <= 1

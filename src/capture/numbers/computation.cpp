@@ -185,6 +185,11 @@ bool Computation::add_filled(graph::ValueId id) {
                                                    : at::randn(meta.sizes, at::kFloat);
   if (filling_ == Filling::Large) filling.fill_(1000);
   if (filling_ == Filling::Negative) filling.fill_(-1000);
+  if (filling_ == Filling::Rising || filling_ == Filling::Falling) {
+    const auto first = static_cast<double>(part_.inputs.size()) + 1;
+    filling = at::linspace(first, first + 0.5, filling.numel(), at::kFloat).view(meta.sizes);
+    if (filling_ == Filling::Falling) filling.neg_();
+  }
   part_.inputs.push_back(id);
   inputs_.push_back(meta.dtype == at::kBool ? filling > 0 : filling.to(meta.dtype));
   return true;

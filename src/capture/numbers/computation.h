@@ -16,8 +16,9 @@ class Computation {
   /// Few operators on small tensors, without effects; the same from modules' small buffers alone; the same with
   /// fillings in place of floats; all that there are, those of libraries included, as in a draft.
   enum class Extent : uint8_t { Small, OfState, Filled, All };
-  /// What stands in place of floats, whatever they follow from, and of the program's masks.
-  enum class Filling : uint8_t { Zeros, Ones, Normal, Large, Negative };
+  /// What stands in place of floats, whatever they follow from, and of the program's masks. Rising, Falling: tensors
+  /// and their elements in their order, all positive, or all negative.
+  enum class Filling : uint8_t { Zeros, Ones, Normal, Large, Negative, Rising, Falling };
 
   explicit Computation(Capture& capture, Extent extent = Extent::Small);
   Computation(Capture& capture, Filling filling) : Computation(capture, Extent::Filled) { filling_ = filling; }

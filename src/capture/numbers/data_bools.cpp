@@ -100,11 +100,12 @@ Ref truth_of_state(Capture& c, PyObject* object) {
 namespace {
 
 /// What a bool is that asks for the unusual, `isfinite(x).all()`: the same whatever the floats are that it follows
-/// from.
+/// from, and however they are ordered (`lower < upper` asks for nothing unusual).
 std::optional<bool> usual_bool(Capture& c, graph::ValueId id) {
   using Filling = Computation::Filling;
   std::optional<bool> usual;
-  for (const Filling filling : {Filling::Zeros, Filling::Ones, Filling::Normal, Filling::Large, Filling::Negative}) {
+  for (const Filling filling : {Filling::Zeros, Filling::Ones, Filling::Normal, Filling::Large, Filling::Negative,
+                                Filling::Rising, Filling::Falling}) {
     const std::optional<bool> answer = Computation(c, filling).value(id, read_bool);
     if (!answer || usual.value_or(*answer) != *answer) return {};
     usual = answer;
