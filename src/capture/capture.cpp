@@ -17,6 +17,7 @@
 #include "capture/calls/deferred.h"
 #include "capture/calls/native_mode.h"
 #include "capture/exits/exit_builder.h"
+#include "capture/exits/half_done.h"
 #include "capture/exits/rebuild.h"
 #include "capture/interpreter/errors.h"
 #include "capture/interpreter/frames.h"
@@ -359,7 +360,7 @@ void Capture::run_suspended(const std::function<void()>& run) {
 
 const std::vector<CodePlace>& Capture::site() const { return frames.site; }
 
-const std::pair<BreakSite, std::string>& Capture::restart() const { return exits.restart; }
+const std::pair<BreakSite, KnownBreak>& Capture::restart() const { return exits.restart; }
 
 Ref Capture::take_interrupt() { return std::move(errors.interrupt); }
 
@@ -403,6 +404,7 @@ void Capture::side_exit(BreakReason reason, std::string message) {
     if (inside.empty()) inside = "a Python function that C code calls from here, ";
     throw exits.restart_before(*cut, "in " + inside + std::string(break_info(reason).name) + ": " + message);
   }
+  if (is_half_done(*this)) throw exits.restart_before(*frame, std::move(message), reason);
   mask_loops.require_known(frame);
   exits.exit = std::make_unique<runtime::Exit>();
   exits.exit->reason = reason;

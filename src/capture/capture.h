@@ -110,7 +110,7 @@ class Capture : public Parts {
   /// outermost first.
   const std::vector<CodePlace>& site() const;
   /// The break that a Restart is for.
-  const std::pair<BreakSite, std::string>& restart() const;
+  const std::pair<BreakSite, KnownBreak>& restart() const;
   /// The exception of an Interrupted.
   Ref take_interrupt();
   std::shared_ptr<const int64_t> alive_fakes() const { return alive_fakes_; }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "capture/breaks.h"
 #include "python/ref.h"
 
 namespace magneto::capture {
@@ -17,7 +18,11 @@ namespace magneto::capture {
 /// (code, instruction index) of a call that a segment must end in front of.
 using BreakSite = std::pair<PyCodeObject*, int32_t>;
 /// ...with what was found in the functions that it calls.
-using KnownBreaks = std::map<BreakSite, std::string>;
+struct KnownBreak {
+  std::string message;
+  BreakReason reason = BreakReason::Callback;
+};
+using KnownBreaks = std::map<BreakSite, KnownBreak>;
 
 /// What the captures that started at one place have found there: what they found different is assumed no longer.
 struct SpecializationFeedback {

@@ -43,6 +43,7 @@ class Calls {
   Ref call_type(PyTypeObject* type, const CallArgs& args, bool past_metaclass = false);
   /// C code that reads its arguments' contents and may call Python functions back.
   Ref call_native(const std::function<PyObject*()>& run);
+  uint64_t natives_run = 0;
   void wrap_defaults(InterpFrame& frame);
   Ref check_tensor_all(const CallArgs& args);
 

@@ -28,6 +28,9 @@ namespace magneto::capture {
 using guards::Source;
 
 Ref Calls::call_native(const std::function<PyObject*()>& run) {
+  const NativeScope until_checked(c.mode);
+  c.mode.native_from = c.frame;
+  ++natives_run;
   Ref result;
   {
     const NativeScope scope(c.mode);
@@ -45,6 +48,17 @@ void ObjectProtocol::check_hashable(PyObject* key) {
   c.calls.call_native([&]() -> PyObject* { return PyObject_Hash(key) == -1 ? nullptr : Py_NewRef(Py_None); });
 }
 
+namespace {
+
+/// The data that are needed are those of a condition.
+void call_jump(BreakReason& reason, std::string& message) {
+  if (reason != BreakReason::DataDependentValue) return;
+  reason = BreakReason::DataDependentBranch;
+  message = "data-dependent jump";
+}
+
+}  // namespace
+
 bool ObjectProtocol::truth(PyObject* value) {
   if (value == Py_True) return true;
   if (value == Py_False || value == Py_None) return false;
@@ -61,10 +75,10 @@ bool ObjectProtocol::truth(PyObject* value) {
       if (PyErr_Occurred()) throw PythonError{};
       return result.get() == Py_True;
     } catch (const SideExit&) {
-      if (c.exits.exit && c.exits.exit->reason == BreakReason::DataDependentValue) {
-        c.exits.exit->reason = BreakReason::DataDependentBranch;
-        c.exits.exit->message = "data-dependent jump";
-      }
+      if (c.exits.exit) call_jump(c.exits.exit->reason, c.exits.exit->message);
+      throw;
+    } catch (const Restart&) {
+      call_jump(c.exits.restart.second.reason, c.exits.restart.second.message);
       throw;
     }
   }

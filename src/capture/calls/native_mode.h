@@ -13,6 +13,7 @@ struct InterpFrame;
 
 struct NativeMode {
   bool callbacks_allowed = false;
+  const InterpFrame* native_from = nullptr;       // C code runs that this frame's instruction calls
   const InterpFrame* called_back_from = nullptr;  // C code called from there has called back: it can't be cut
   bool plain = false;                             // Python code runs that is no part of the program (an import)
   std::span<PyObject* const> native_args;         // of the Native function that runs

@@ -26,8 +26,8 @@ void ExitBuilder::note_allocation_site(PyObject* object) {
   allocation_sites_[object] = {c.frame->info->code, c.frame->pc};
 }
 
-Restart ExitBuilder::restart_before(const BreakSite& site, std::string reason) {
-  restart = {site, std::move(reason)};
+Restart ExitBuilder::restart_before(const BreakSite& site, std::string message, BreakReason reason) {
+  restart = {site, {std::move(message), reason}};
   return {};
 }
 

@@ -38,12 +38,12 @@ class ExitBuilder {
   /// Where the object was made during this capture; null: not noted.
   const BreakSite* allocation_site(PyObject* object) const;
   /// To be thrown: the segment is captured again, to end in front of the instruction.
-  Restart restart_before(const BreakSite& site, std::string reason);
-  Restart restart_before(const InterpFrame& f, std::string reason) {
-    return restart_before({f.info->code, f.pc}, std::move(reason));
+  Restart restart_before(const BreakSite& site, std::string message, BreakReason reason = BreakReason::Callback);
+  Restart restart_before(const InterpFrame& f, std::string message, BreakReason reason = BreakReason::Callback) {
+    return restart_before(BreakSite(f.info->code, f.pc), std::move(message), reason);
   }
 
-  std::pair<BreakSite, std::string> restart;
+  std::pair<BreakSite, KnownBreak> restart;
   std::unique_ptr<runtime::Exit> exit;
   std::unique_ptr<runtime::Plan> plan;
   std::unique_ptr<Rebuilder> rebuilder;

@@ -35,6 +35,7 @@ struct InterpFrame {
   // While this frame calls another one: how it goes on when the callee returns.
   bool result_is_pushed = false;  // pop `pops` entries, push the result, next instruction; else can't be cut
   int32_t pops = 0;
+  uint64_t natives_before = 0;  // Calls::natives_run in front of the instruction
   Ref names, entries;   // of a class's body: what it reads and sets, and what it has set
   Ref result_override;  // pushed instead of the result (the instance, after __init__)
   InterpFrame* caller = nullptr;

@@ -63,9 +63,10 @@ Ref Interpreter::run(bool raise_first) {
   while (true) {
     f.result_is_pushed = false;
     f.pops = 0;
+    f.natives_before = c.calls.natives_run;
     if (!c.known_breaks.empty()) {
       if (auto known = c.known_breaks.find({f.info->code, f.pc}); known != c.known_breaks.end()) {
-        c.side_exit(BreakReason::Callback, known->second);
+        c.side_exit(known->second.reason, known->second.message);
       }
     }
     if ((++c.frames.steps & 0xfff) == 0) {

@@ -251,7 +251,7 @@ std::string Gradients::interpret_backwards(const std::function<void()>& run) {
   try {
     c.errors.check_sticky();
   } catch (const Restart&) {
-    why = c.exits.restart.second;
+    why = c.exits.restart.second.message;
   } catch (const Abandon& abandon) {
     why = abandon.message;
   }

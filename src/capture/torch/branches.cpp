@@ -69,7 +69,7 @@ void Branch::interpret(PyObject* operands) {
     structure_ = Ref::borrow(PyTuple_GetItem(found.get(), 1));
     if (!leaves_ || !structure_) throw PythonError{};
   } catch (const Restart&) {
-    throw Refused{capture_.exits.restart.second};
+    throw Refused{capture_.exits.restart.second.message};
   } catch (const Abandon& abandon) {
     throw Refused{abandon.message};
   } catch (const PythonError&) {
