@@ -26,7 +26,7 @@ from torch.export.graph_signature import (
 from torch.utils import _pytree as pytree
 
 from magneto import _C, _aot, _api, _arguments, config, exc
-from magneto._export import arguments, called, calls, conditions, numbers, program
+from magneto._export import arguments, called, calls, conditions, layouts, numbers, program
 from magneto._export.called import not_yet
 
 Node = torch.fx.Node
@@ -336,7 +336,7 @@ class Assembly:
             constants=self._constants,
             module_call_graph=calls.graph_of_calls(self._module, call, self._signatures),
             example_inputs=self._examples,
-            checks=self._checks(),
+            checks=layouts.checked(self._checks(), self._leaves, graph_module.graph, self.captured.drafted),
             module_state=state,
         )
 

@@ -22,7 +22,7 @@ import torch
 import magneto
 from magneto import _files, exc
 
-FORMAT, VERSION = "magneto exported program", 2
+FORMAT, VERSION = "magneto exported program", 3
 _JSON, _DATA = "program.json", "data"
 _ALIGNED = 64
 _MOST_JSON = 2**30

@@ -32,9 +32,12 @@ def decomposed(parts: program.Parts, table: Mapping[Any, Any]) -> program.Export
         if result.kind is OutputKind.USER_INPUT_MUTATION:
             result.target = named.get(str(result.target), result.target)
     signature = ExportGraphSignature(list(parts.signature.input_specs), list(made.signature.output_specs))
-    expected = [old._replace(sizes=new.sizes) for old, new in zip(parts.checks.leaves, made.checks.leaves, strict=True)]
+    expected = [
+        old._replace(sizes=new.sizes, order=new.order if old.order is None else old.order)
+        for old, new in zip(parts.checks.leaves, made.checks.leaves, strict=True)
+    ]
     conditions = [*dict.fromkeys([*parts.checks.conditions, *made.checks.conditions])]
-    checks = program.Checks(parts.checks.in_spec, expected, made.checks.ranges, conditions)
+    checks = program.Checks(parts.checks.in_spec, expected, made.checks.ranges, conditions, parts.checks.asks_layout)
     called_modules = copy.deepcopy(parts.module_call_graph)
     for entry in called_modules:
         for argument in (*entry.signature.inputs, *entry.signature.outputs) if entry.fqn and entry.signature else ():

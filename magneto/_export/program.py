@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +13,7 @@ from torch.export.graph_signature import ConstantArgument, ExportGraphSignature,
 from torch.utils import _pytree as pytree
 
 from magneto import exc
-from magneto._export import conditions
+from magneto._export import conditions, layouts
 
 _BATCH_NORMS = (
     torch.ops.aten._native_batch_norm_legit_functional.default,
@@ -42,6 +42,7 @@ class Expected(NamedTuple):
     sizes: tuple[int | str, ...] | None
     dtype: torch.dtype | None
     value: Any
+    order: tuple[int, ...] | None = None  # in which its dimensions lie in memory; None: as they please
 
 
 class Checks(NamedTuple):
@@ -51,6 +52,7 @@ class Checks(NamedTuple):
     leaves: list[Expected]
     ranges: dict[str, Range]
     conditions: Sequence[str]  # on sizes, in Python: `L['x'].size()[0] % 2 == 0`
+    asks_layout: bool = False  # the program itself: arguments lie as they must, and are not copied
 
     def questions(self) -> list[tuple[str, Callable[[Any], bool]]]:
         """See magneto._export.conditions."""
@@ -83,6 +85,19 @@ class Checks(NamedTuple):
             if not holds(tensors):
                 raise RuntimeError(f"Guard failed: {text}: the program was exported for such sizes")
         return leaves
+
+    def laid_out(self, leaves: Sequence[Any], written: Collection[str]) -> tuple[list[Any], list[tuple[Any, Any]]]:
+        """The leaves, as the graph needs them in memory; and of copies of what it writes: (copy, leaf)."""
+        given: list[Any] = []
+        copies = []
+        for leaf, expected in zip(leaves, self.leaves, strict=True):
+            given.append(leaf)
+            if expected.order is None:
+                continue
+            given[-1] = layouts.as_example(leaf, expected.order, self.asks_layout, expected.where)
+            if given[-1] is not leaf and expected.name in written:
+                copies.append((given[-1], leaf))
+        return given, copies
 
     def _check(self, leaf: Any, expected: Expected, sizes: dict[str, tuple[int, str]]) -> None:
         where = expected.where
@@ -275,8 +290,24 @@ def _unlifted(parts: Parts, check: bool, further: Sequence[str] = ()) -> torch.f
     module = _Module(_root(attributes, parts), graph)
     module._checks = parts.checks if check else None  # type: ignore[assignment]
     module._questions = parts.checks.questions()  # type: ignore[assignment]
+    module._written = written_arguments(parts.signature)  # type: ignore[assignment]
     module._out_spec = parts.module_call_graph[0].signature.out_spec
     return module
+
+
+def call(run: Callable[..., Any], leaves: Sequence[Any], checks: Checks, written: Collection[str]) -> Any:
+    """The results of the graph: of a copy that stands for an argument that is written, the argument."""
+    given, copies = checks.laid_out(leaves, written)
+    results = run(*given)
+    for copied, leaf in copies:
+        leaf.copy_(copied)
+        results = tuple(leaf if each is copied else each for each in results)
+    return results
+
+
+def written_arguments(signature: ExportGraphSignature) -> frozenset[str]:
+    """The names of those that the program writes."""
+    return frozenset(str(spec.target) for spec in signature.output_specs if spec.kind is OutputKind.USER_INPUT_MUTATION)
 
 
 def _keep_statistics(graph: torch.fx.Graph, node: Any) -> None:
@@ -333,13 +364,15 @@ class _Module(torch.fx.GraphModule):
 
     _checks: Checks | None = None
     _questions: Sequence[tuple[str, Callable[[Any], bool]]] = ()
+    _written: Collection[str] = ()
     _out_spec: Any
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        leaves = (
-            self._checks.flat(args, kwargs, self._questions) if self._checks else pytree.tree_leaves((args, kwargs))
-        )
-        return pytree.tree_unflatten(super().__call__(*leaves), self._out_spec)
+        run = super().__call__
+        if self._checks is None:
+            return pytree.tree_unflatten(run(*pytree.tree_leaves((args, kwargs))), self._out_spec)
+        leaves = self._checks.flat(args, kwargs, self._questions)
+        return pytree.tree_unflatten(call(run, leaves, self._checks, self._written), self._out_spec)
 
     def train(self, mode: bool = True) -> Any:
         """The graph is that of one mode."""

@@ -141,9 +141,11 @@ def _checks(checks: program.Checks) -> dict[str, Any]:
                 "sizes": None if each.sizes is None else list(each.sizes),
                 "dtype": values.encode(each.dtype),
                 "value": values.encode(each.value),
+                "order": each.order,
             }
             for each in checks.leaves
         ],
+        "asks_layout": checks.asks_layout,
         "ranges": {name: [each.lower, each.upper] for name, each in checks.ranges.items()},
         "conditions": list(checks.conditions),
     }
@@ -245,8 +247,16 @@ class _Loader:
                 None if row["sizes"] is None else tuple(row["sizes"]),
                 values.decode(row["dtype"], values._none),
                 values.decode(row["value"], values._none),
+                None if row["order"] is None else _order(row["order"], row["sizes"]),
             )
             for row in checks["arguments"]
         ]
         ranges = {name: program.Range(low, high) for name, (low, high) in checks["ranges"].items()}
-        return program.Checks(in_spec, leaves, ranges, [conditions.check(text) for text in checks["conditions"]])
+        texts = [conditions.check(text) for text in checks["conditions"]]
+        return program.Checks(in_spec, leaves, ranges, texts, bool(checks["asks_layout"]))
+
+
+def _order(dims: Any, sizes: Any) -> tuple[int, ...]:
+    if sorted(dims) != list(range(len(sizes))):
+        raise ValueError(f"the order of dimensions {dims!r}")
+    return tuple(dims)

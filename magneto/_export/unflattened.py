@@ -5,6 +5,7 @@ Which nodes belong to which call the core says (`_C.nest_calls`); here they beco
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -39,6 +40,7 @@ class Unflattened(TorchUnflattened):
         self.module_call_graph = list(parts.module_call_graph)
         self.flat_args_adapter = adapter
         self._checks, self._questions = parts.checks, parts.checks.questions()
+        self._written = program.written_arguments(parts.signature)
         self._run = type(run).forward
         self._out_spec = parts.module_call_graph[0].signature.out_spec
 
@@ -52,7 +54,8 @@ class Unflattened(TorchUnflattened):
                 )
                 args, kwargs = pytree.tree_unflatten(leaves, self._checks.in_spec)
         leaves = self._checks.flat(args, kwargs, self._questions)
-        return pytree.tree_unflatten(self._run(self, *leaves), self._out_spec)
+        run = functools.partial(self._run, self)
+        return pytree.tree_unflatten(program.call(run, leaves, self._checks, self._written), self._out_spec)
 
     def print_readable(self, *_: Any, **__: Any) -> str:  # type: ignore[override]
         """The code of the program's own graph."""

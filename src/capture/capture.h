@@ -138,7 +138,7 @@ class Capture : public Parts {
   SpecializationFeedback& feedback;
   const bool resumed;  // behind a side exit
   guards::GlobalState start_state;
-  std::vector<graph::Assumption> assumptions;  // of a draft
+  std::vector<graph::Assumption> assumptions;  // of an exported program
 
  private:
   struct Storage;

@@ -36,7 +36,7 @@ struct Trace {
   fake::Counters counters;
   std::vector<std::string> size_log;           // what happened to dynamic sizes, for TORCH_LOGS=dynamic
   std::string violation;                       // not empty: how the program contradicts a mark
-  std::vector<graph::Assumption> assumptions;  // of a draft
+  std::vector<graph::Assumption> assumptions;  // of an exported program
 };
 
 /// Watches a capture: it is called in front of each instruction, outside of the capture.

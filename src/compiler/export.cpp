@@ -83,9 +83,10 @@ PyObject* found_number(const graph::SymbolBinding& symbol) {
 
 /// (kind, question, answer, explanation, hint, code or None, offset, line).
 PyObject* assumption_of(const graph::Assumption& made) {
-  const char* kind = made.kind == graph::Assumption::Kind::Data ? "data" : "fake";
-  return Py_BuildValue("(sssssOii)", kind, made.question.c_str(), made.answer.c_str(), made.explanation.c_str(),
-                       made.hint.c_str(), made.code ? made.code.get() : Py_None, made.offset, made.line);
+  static constexpr const char* kKinds[] = {"data", "fake", "layout"};
+  return Py_BuildValue("(sssssOii)", kKinds[static_cast<size_t>(made.kind)], made.question.c_str(), made.answer.c_str(),
+                       made.explanation.c_str(), made.hint.c_str(), made.code ? made.code.get() : Py_None, made.offset,
+                       made.line);
 }
 
 std::optional<int64_t> bound_of(PyObject* number) {

@@ -1,4 +1,5 @@
-// What a draft of an exported program takes to be as it is in the call that is captured.
+// What an exported program takes to be as it is in the call that is captured: of data, a draft; of how tensors lie in
+// memory, each that asks.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 namespace magneto::graph {
 
 struct Assumption {
-  enum class Kind : uint8_t { Data, MissingFake };  // what the program asks of data; what an operator gives
+  enum class Kind : uint8_t { Data, MissingFake, Layout };  // of data; what an operator gives; of strides
   Kind kind = Kind::Data;
   /// What is asked, and the answer; of an operator its name, and what it gave.
   std::string question, answer;

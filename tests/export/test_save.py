@@ -147,7 +147,7 @@ def node(data: dict[str, Any], op: str) -> dict[str, Any]:
 
 
 WRONG: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
-    "version": (lambda data: data.update(version=9), "is of version 9, and this Magneto reads version 2"),
+    "version": (lambda data: data.update(version=9), "is of version 9, and this Magneto reads version 3"),
     "format": (lambda data: data.update(format="x"), "is no exported program"),
     "part": (lambda data: data.pop("inputs"), "is damaged .'inputs'"),
     "operator": (

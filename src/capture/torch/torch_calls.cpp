@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <set>
+#include <string_view>
 
 #include "capture/calls/calls.h"
 #include "capture/calls/deferred.h"
@@ -331,11 +333,16 @@ static bool needs_gradient(PyObject* object) {
 
 namespace {
 
-/// The program itself asks how its tensor lies in memory: it may go either way, so that no answer is a general one.
+/// The program itself asks how its tensor lies in memory: it may go either way, so that no answer is a general one, and
+/// an exported program is for arguments that lie as the example's.
 class ProgramAsks {
  public:
-  ProgramAsks(fake::Session& session, PyObject* callable) : session_(session) {
-    if (c_function_name(callable) == "is_contiguous") before_ = session.set_in_general(false);
+  ProgramAsks(Capture& c, PyObject* callable) : session_(*c.session) {
+    static const std::set<std::string_view> of_memory = {"is_contiguous", "stride", "as_strided", "as_strided_"};
+    const std::string_view name = c_function_name(callable);
+    if (name == "is_contiguous") before_ = session_.set_in_general(false);
+    if (session_.exports() && of_memory.contains(name))
+      c.assumptions.push_back({.kind = graph::Assumption::Kind::Layout, .question = std::string(name)});
   }
   ~ProgramAsks() {
     if (before_) session_.set_in_general(*before_);
@@ -411,7 +418,7 @@ Ref TorchCalls::call_torch(PyObject* callable, const CallArgs& args) {
   for (PyObject* value : values.values) {
     if (is_generator(value)) draw_from(value);
   }
-  const ProgramAsks scope(*c.session, callable);
+  const ProgramAsks scope(c, callable);
   // By name it would be the method of a class that has one of its own.
   const bool method = Py_TYPE(target) == &PyMethodDescr_Type &&
                       (values.positional() == 0 || is_exact_tensor_type(Py_TYPE(values.values[0])));
