@@ -34,7 +34,8 @@ Ref variables_of(Capture& c, InterpFrame& frame, PyObject* names) {
 
 Ref handle_eval(Capture& capture, const CallArgs& args) {
   InterpFrame& caller = *capture.frame;
-  const bool plain = args.positional() == 1 && !args.kwnames && PyUnicode_CheckExact(args.values[0]) && !caller.names;
+  const bool plain =
+      args.positional() == 1 && !args.kwnames && PyUnicode_CheckExact(args.values[0]) && !caller.body.names;
   if (!plain) capture.side_exit(BreakReason::OpaqueCall, "call of builtins.eval");
   const Ref code = [&] {
     const OwnCode own;
@@ -46,8 +47,8 @@ Ref handle_eval(Capture& capture, const CallArgs& args) {
   frame.function = caller.function;
   frame.globals = caller.globals;
   frame.builtins = caller.builtins;
-  frame.names = variables_of(capture, caller, info.names.get());
-  frame.entries = checked(PyDict_New());
+  frame.body.names = variables_of(capture, caller, info.names.get());
+  frame.body.entries = checked(PyDict_New());
   frame.storage.assign(info.nlocals + info.stack_size + 1, nullptr);
   frame.slots = frame.storage.data();
   return capture.frames.run(frame);

@@ -112,13 +112,13 @@ Ref MadeClasses::run_body(PyObject* function, PyObject* names) {
   body.function = Ref::borrow(function);
   body.globals = PyFunction_GET_GLOBALS(function);
   body.builtins = reinterpret_cast<PyFunctionObject*>(function)->func_builtins;
-  body.names = Ref::borrow(names);
-  body.entries = checked(PyDict_New());
+  body.body.names = Ref::borrow(names);
+  body.body.entries = checked(PyDict_New());
   body.storage.assign(info.nlocals + info.stack_size + 1, nullptr);
   body.slots = body.storage.data();
   if (!bind_arguments(function, nullptr, 0, nullptr, body.slots)) refuse("whose body can't be called");
   c.frames.run(body);
-  return body.entries;
+  return body.body.entries;
 }
 
 /// What code that is not interpreted looks at when the class is made: values of an enumeration.

@@ -12,11 +12,6 @@ namespace magneto::capture {
 
 namespace {
 
-bool is_iterator(PyObject* object) {
-  const iternextfunc next = Py_TYPE(object)->tp_iternext;
-  return next && next != &_PyObject_NextNotImplemented;
-}
-
 /// Tensors have none of their items in C.
 bool is_changeable(PyObject* object) {
   static PyTypeObject* const deque = [] {
@@ -29,7 +24,7 @@ bool is_changeable(PyObject* object) {
 /// The operand is one that C code may have changed, or holds one (the arguments behind a star, a bound method).
 bool may_have_changed(Capture& c, PyObject* operand, bool in_midst, int deep) {
   if (!operand || deep < 0) return false;
-  if (is_iterator(operand)) return !c.world.is_outside(operand);
+  if (PyIter_Check(operand)) return !c.world.is_outside(operand);
   if (in_midst && is_changeable(operand)) return true;
   if (PyMethod_Check(operand)) return may_have_changed(c, PyMethod_GET_SELF(operand), in_midst, deep - 1);
   if (PyCFunction_Check(operand)) return may_have_changed(c, PyCFunction_GET_SELF(operand), in_midst, deep - 1);

@@ -16,6 +16,11 @@
 
 namespace magneto::capture {
 
+/// What a class's body reads and sets, and what it has set.
+struct ClassBody {
+  Ref names, entries;
+};
+
 /// Slots are laid out as CPython's localsplus: locals, cells, free
 /// variables, then the value stack; each owns its reference.
 struct InterpFrame {
@@ -36,7 +41,7 @@ struct InterpFrame {
   bool result_is_pushed = false;  // pop `pops` entries, push the result, next instruction; else can't be cut
   int32_t pops = 0;
   uint64_t natives_before = 0;  // Calls::natives_run in front of the instruction
-  Ref names, entries;   // of a class's body: what it reads and sets, and what it has set
+  ClassBody body;
   Ref result_override;  // pushed instead of the result (the instance, after __init__)
   InterpFrame* caller = nullptr;
   std::shared_ptr<const graph::CallSite> called_from = {};  // once a torch call has asked (Frames::call_site)

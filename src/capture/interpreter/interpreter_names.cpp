@@ -26,7 +26,7 @@ bool is_cell_of_class(PyObject* key) {
 
 Ref Interpreter::load_name(PyObject* key) {
   Ref value;
-  in_names(c, [&] { value = Ref::steal(PyObject_GetItem(f.names.get(), key)); });
+  in_names(c, [&] { value = Ref::steal(PyObject_GetItem(f.body.names.get(), key)); });
   if (value) return value;
   if (!PyErr_ExceptionMatches(PyExc_KeyError)) throw PythonError{};
   PyErr_Clear();
@@ -35,18 +35,20 @@ Ref Interpreter::load_name(PyObject* key) {
 
 void Interpreter::store_name(PyObject* key, PyObject* value) {
   int done = 0;
-  in_names(c,
-           [&] { done = value ? PyObject_SetItem(f.names.get(), key, value) : PyObject_DelItem(f.names.get(), key); });
+  in_names(c, [&] {
+    done = value ? PyObject_SetItem(f.body.names.get(), key, value) : PyObject_DelItem(f.body.names.get(), key);
+  });
   if (done < 0 && !value && PyErr_ExceptionMatches(PyExc_KeyError)) {
     PyErr_Format(PyExc_NameError, "name '%U' is not defined", key);
   }
   if (done < 0) throw PythonError{};
   if (is_cell_of_class(key)) return;
-  if ((value ? PyDict_SetItem(f.entries.get(), key, value) : PyDict_DelItem(f.entries.get(), key)) < 0) PyErr_Clear();
+  if ((value ? PyDict_SetItem(f.body.entries.get(), key, value) : PyDict_DelItem(f.body.entries.get(), key)) < 0)
+    PyErr_Clear();
 }
 
 int32_t Interpreter::step_names(const Instr& in) {
-  if (!f.names) {
+  if (!f.body.names) {
     c.side_exit(BreakReason::Opcode, std::string("the instruction ") + op_name(in.op) + " is not interpreted");
   }
   switch (in.op) {
@@ -63,10 +65,10 @@ int32_t Interpreter::step_names(const Instr& in) {
       store_name(name(in.arg), nullptr);
       break;
     case Op::LOAD_LOCALS:
-      f.push(f.names);
+      f.push(f.body.names);
       break;
     case Op::LOAD_FROM_DICT_OR_GLOBALS: {
-      if (f.top() != f.names.get()) c.side_exit(BreakReason::Opcode, "names of another class are read");
+      if (f.top() != f.body.names.get()) c.side_exit(BreakReason::Opcode, "names of another class are read");
       Ref value = load_name(name(in.arg));
       replace(1, value ? std::move(value) : load_global(name(in.arg)));
       break;
@@ -74,7 +76,8 @@ int32_t Interpreter::step_names(const Instr& in) {
     case Op::LOAD_CLASSDEREF:
     case Op::LOAD_FROM_DICT_OR_DEREF: {
       const bool on_stack = in.op == Op::LOAD_FROM_DICT_OR_DEREF;
-      if (on_stack && f.top() != f.names.get()) c.side_exit(BreakReason::Opcode, "names of another class are read");
+      if (on_stack && f.top() != f.body.names.get())
+        c.side_exit(BreakReason::Opcode, "names of another class are read");
       Ref value = load_name(PyTuple_GET_ITEM(f.info->localsplus_names.get(), in.arg));
       replace(on_stack ? 1 : 0, value ? std::move(value) : load_cell(in.arg));
       break;

@@ -15,6 +15,7 @@
 #include "capture/world/containers.h"
 #include "capture/world/modules.h"
 #include "capture/world/world.h"
+#include "fake/class_dispatch.h"
 #include "fake/session.h"
 #include "fake/weighed_sizes.h"
 #include "python/abi/dicts.h"
