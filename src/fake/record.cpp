@@ -113,9 +113,10 @@ FakeImpl* changed_inside(Session& session, const OperatorFacts& facts, const gra
       value.kind == graph::ValueKind::Result && graph.aten_nodes[value.producer].torch_node == session.torch_node;
   if (!made_here) return nullptr;
   if (!ops::operator_of(node.op).is(ops::restrides)) return fake;
-  // Pooling of channels-last images ends with this.
-  const bool fits =
-      args[3].isNone() && graph::lies_so(value.meta, graph::exprs_of(node.args[1]), graph::exprs_of(node.args[2]));
+  // Pooling of channels-last images ends with this. Where no backward saves it, it stays a write, which counts
+  // versions.
+  const bool fits = fake->requires_grad() && args[3].isNone() &&
+                    graph::lies_so(value.meta, graph::exprs_of(node.args[1]), graph::exprs_of(node.args[2]));
   return fits ? fake : nullptr;
 }
 

@@ -112,7 +112,7 @@ def run(function: Callable[[Tensor], Tensor], gradients: bool) -> list[Any]:
             (program, True)
             for program in (as_in_detr, draws_where_it_is_so, raises, a_number, of_a_sum, where_a_mask_is)
         ),
-        *((program, False) for program in (either_is_usual, rising, between, drawn, by_a_mask, by_numbers)),
+        *((program, False) for program in (either_is_usual, between, drawn, by_a_mask, by_numbers)),
     ],
 )
 def test_as_in_eager(program: Callable[[Tensor], Tensor], one_graph: bool, gradients: bool) -> None:
@@ -131,6 +131,12 @@ def test_what_is_often_so_is_an_exit() -> None:
         torch.manual_seed(seed)
         assert_same(got, as_in_detr(x))
     assert sum(magneto.stats()["undone"].values()) < 10
+    assert magneto.stats()["breaks"] > 0
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_the_order_of_computed_numbers(gradients: bool) -> None:
+    assert_same(run(magneto.compile(rising), gradients), run(rising, gradients), exact=False)
     assert magneto.stats()["breaks"] > 0
 
 
