@@ -86,12 +86,17 @@ def while_loop(
     return pytree.tree_unflatten(leaves, structure)
 
 
+def _sizes_and_tensors(operands: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """What a region closes over has its sizes first."""
+    count = sum(not isinstance(operand, torch.Tensor) for operand in operands)
+    return operands[:count], operands[count:]
+
+
 def call_while_loop(
     cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried: tuple[Any, ...], operands: tuple[Any, ...]
 ) -> Any:
     """run_while_loop, as exported programs call it."""
-    count = sum(not isinstance(operand, torch.Tensor) for operand in operands)
-    sizes, tensors = operands[:count], operands[count:]
+    sizes, tensors = _sizes_and_tensors(operands)
 
     def condition(*given: Any) -> Any:
         return cond_fn(*sizes, *given, *tensors)[0]
@@ -107,8 +112,7 @@ def run_while_loop(
 ) -> Any:
     """torch.ops.higher_order.while_loop of graphs, which give tuples. Sizes, which they take first, stand before the
     other operands."""
-    count = sum(not isinstance(operand, torch.Tensor) for operand in operands)
-    sizes, tensors = operands[:count], operands[count:]
+    sizes, tensors = _sizes_and_tensors(operands)
     ran = False
     while cond_fn(*sizes, *carried, *tensors)[0]:
         carried, ran = body_fn(*sizes, *carried, *tensors), True
@@ -125,8 +129,7 @@ def run_while_loop_backward(
     operands: tuple[Any, ...],
 ) -> Any:
     """magneto.while_loop_backward of graphs: the loop, and then its turns from the last one on."""
-    count = sum(not isinstance(operand, torch.Tensor) for operand in operands)
-    sizes, tensors = operands[:count], operands[count:]
+    sizes, tensors = _sizes_and_tensors(operands)
     turns = []
     while cond_fn(*sizes, *carried, *tensors)[0]:
         turns.append([carried[i] for i in read])
@@ -377,10 +380,10 @@ def call_scan(
     operands: tuple[Any, ...],
 ) -> Any:
     """run_scan, as exported programs call it."""
-    count = sum(not isinstance(operand, torch.Tensor) for operand in operands)
+    sizes, tensors = _sizes_and_tensors(operands)
 
     def combine(*given: Any) -> Any:
-        results = combine_fn(*operands[:count], *given, *operands[count:])
+        results = combine_fn(*sizes, *given, *tensors)
         return results[: len(carried)], results[len(carried) :]
 
     found = scanned(combine, list(carried), list(xs), reverse) if has_slices(list(xs)) and carried else None
@@ -397,8 +400,7 @@ def run_steps(
     operands: tuple[Any, ...],
 ) -> Any:
     """The steps of run_scan, one after the other."""
-    count = sum(not isinstance(operand, torch.Tensor) for operand in operands)
-    sizes, tensors = operands[:count], operands[count:]
+    sizes, tensors = _sizes_and_tensors(operands)
     order = range(xs[0].shape[0])
     steps = []
     for i in reversed(order) if reverse else order:

@@ -68,7 +68,7 @@ def keeps_mask(spec: Any) -> bool:
 
 
 class SizedPropagator(ShardingPropagator):
-    """With sizes that differ from run to run: how large results are, the capture's own stand-ins say."""
+    """With dynamic sizes: how large results are, the capture's own stand-ins say."""
 
     def __init__(self, propagator: Any, aside: Call) -> None:
         self.__dict__.update(propagator.__dict__, aside=aside)
@@ -88,7 +88,7 @@ def description(made: Any) -> Any:
 
 
 def has_sizes(*values: Any) -> bool:
-    """Some differ from run to run."""
+    """Some are dynamic."""
     leaves = _pytree.tree_leaves(values, is_leaf=lambda each: isinstance(each, DTensorSpec))
     return any(isinstance(size, torch.SymInt) for each in leaves for size in sizes_of(each))
 

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 
+#include "fake/onednn.h"
 #include "fake/structured.h"
 #include "fake/windows.h"
 
@@ -178,8 +179,8 @@ bool has_library_strides(const Call& call, const at::Tensor& input, const at::Te
   if (weight.size(2) > 1 || weight.size(3) > 1 || weight.suggest_memory_format() == at::MemoryFormat::ChannelsLast)
     return true;
   const auto moves = [&](size_t i) { return std::ranges::any_of(call.ints(i), [](int64_t by) { return by != 1; }); };
-  const bool is_big = input.numel() > 20480 || input.size(0) > 1;
-  return is_big && (moves(4) || moves(6) || input.size(0) >= 16 || at::get_num_threads() > 1);
+  return is_for_onednn(input.numel(), input.size(0), /*wide=*/false) &&
+         (moves(4) || moves(6) || input.size(0) >= 16 || at::get_num_threads() > 1);
 }
 
 /// (grad, input, weight, bias_sizes, ..., mask). Of small ones the kernel itself says how its results lie, on zeros.

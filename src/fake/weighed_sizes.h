@@ -17,8 +17,7 @@ struct SessionState;
 /// too. Which of two is less is assumed as a bound of the size; whatever else is asked fixes the size.
 c10::SymNode weighed_size(const std::shared_ptr<SessionState>& state, shapes::Expr size);
 
-/// Where sizes differ from run to run, PyTorch's code keeps no plan for those of this run in this scope: as where it is
-/// traced.
+/// Of dynamic sizes PyTorch's code keeps no plan for those of this run in this scope: as where it is traced.
 class Traced {
  public:
   explicit Traced(Session& session);

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "fake/onednn.h"
 #include "graph/aliases.h"
 #include "graph/symbols.h"
 #include "graph/text.h"
@@ -203,9 +204,7 @@ const c10::OperatorHandle& clone() {
 }
 
 bool is_done_by_library(const TensorMeta& input, const TensorMeta& weight) {
-  const int64_t count = count_of(input);
-  const bool wide = weight.sizes[2] > 3 && weight.sizes[3] > 3;
-  return count > 20480 || (count > 0 && (input.sizes[0] > 1 || wide));
+  return fake::is_for_onednn(count_of(input), input.sizes[0], weight.sizes[2] > 3 && weight.sizes[3] > 3);
 }
 
 void turn(TensorMeta& meta) {

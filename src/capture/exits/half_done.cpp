@@ -7,18 +7,16 @@
 #include "capture/capture.h"
 #include "capture/interpreter/interp_frame.h"
 #include "capture/world/world.h"
+#include "guards/objects.h"
 
 namespace magneto::capture {
 
 namespace {
 
-/// Tensors have none of their items in C.
+/// A container, or of a class derived from one, that C code may change.
 bool is_changeable(PyObject* object) {
-  static PyTypeObject* const deque = [] {
-    const Ref module = checked(PyImport_ImportModule("collections"));
-    return reinterpret_cast<PyTypeObject*>(checked(PyObject_GetAttrString(module.get(), "deque")).release());
-  }();
-  return PyList_Check(object) || PyDict_Check(object) || PyAnySet_Check(object) || PyObject_TypeCheck(object, deque);
+  return PyList_Check(object) || PyDict_Check(object) || PyAnySet_Check(object) ||
+         PyObject_TypeCheck(object, guards::deque_type());
 }
 
 /// The operand is one that C code may have changed, or holds one (the arguments behind a star, a bound method).

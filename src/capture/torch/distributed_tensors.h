@@ -40,7 +40,7 @@ bool is_of_distributed(PyObject* function);
 
 /// A stand-in is in it.
 bool keeps_mask(Capture& capture, PyObject* description);
-/// A description without its sizes, if these differ from run to run; None: they do not.
+/// A description without its sizes, if these are dynamic; None: they are not.
 Ref without_sizes(Capture& capture, PyObject* description);
 /// The sizes and the strides that are in it, as stand-ins of numbers.
 std::pair<Ref, Ref> sizes_in(Capture& capture, PyObject* description);
